@@ -240,7 +240,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def _delete(path: Path) -> None:
-    import shutil  # noqa: PLC0415 - the first process of every job must start quickly, and seldom needs it
+    import shutil
 
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)

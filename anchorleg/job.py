@@ -352,7 +352,7 @@ class Job:
     def watched(self) -> int:
         """How many pictures a second somebody wants to see of this slot; 0: nobody. Cheap enough for every step."""
         if self._showing is None:
-            from anchorleg.live.showing import Showing  # noqa: PLC0415 - few programs show themselves
+            from anchorleg.live.showing import Showing
 
             self._showing = Showing(self.shared_dir, self.run_id, self.slot, self.attempt)
         return self._showing.wanted()

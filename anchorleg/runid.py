@@ -32,7 +32,7 @@ def run_id_of(run_dir: Path) -> str:
     So a copy in another place is another run, and so is one that is begun anew where an old one was removed: laptops
     would take its first policies for older ones than theirs. Errors: OSError.
     """
-    import hashlib  # noqa: PLC0415 - the first process of every job must start quickly, and needs none
+    import hashlib
 
     try:
         nonce = (run_dir / "nonce").read_bytes()

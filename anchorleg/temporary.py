@@ -74,6 +74,6 @@ def _remove(folder: Path) -> None:
     try:
         folder.rmdir()
     except OSError:
-        import shutil  # noqa: PLC0415 - as all that most jobs can do without
+        import shutil
 
         shutil.rmtree(folder, ignore_errors=True)

@@ -9,7 +9,7 @@ _MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400
 
 def did_you_mean(wrong: str, known: Iterable[str], otherwise: str = "") -> str:
     """`did you mean "x"?` where a known name is near, else `otherwise`; without one, what there is."""
-    import difflib  # noqa: PLC0415 - only mistakes need it
+    import difflib
 
     names = sorted(known)
     near = difflib.get_close_matches(wrong, names, n=1, cutoff=0.5)

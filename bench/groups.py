@@ -64,7 +64,7 @@ def cost(steps: int) -> None:
 
 def of(preset: str, steps: int) -> list[list[str]]:
     """Measure a slot that trains by `preset`, and print."""
-    from segments_of import played  # noqa: PLC0415 - tests/support/ is on the path only now
+    from segments_of import played
 
     training = resolve(TrainingSection(preset=preset, contribution_max_lag=10**9, group={"rows": True}))
     with tempfile.TemporaryDirectory() as folder:

@@ -44,7 +44,7 @@ class Friend(threading.Thread):
 
     def __init__(self, job: Job, tasks: tuple[str, ...], horizon: int) -> None:
         super().__init__(daemon=True)
-        from segments_of import honest  # noqa: PLC0415 - tests/support/ is on the path only now
+        from segments_of import honest
 
         count = 400
         self.files = [

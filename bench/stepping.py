@@ -91,8 +91,8 @@ def ours(spec: VectorSpec, workers: int, stepper: str, stack: ExitStack, *, reme
 
 
 def gymnasium_vector(strategy: str, count: int, stack: ExitStack) -> Step:
-    import gymnasium as gym  # noqa: PLC0415 - takes its time
-    import metaworld  # noqa: F401, PLC0415 - registers the names
+    import gymnasium as gym
+    import metaworld  # noqa: F401 - registers the names
 
     settings = {"vector_strategy": strategy, "seed": 1, "reward_function_version": "v2"}
     names = [MT10[i % len(MT10)] for i in range(count)]
@@ -104,7 +104,7 @@ def gymnasium_vector(strategy: str, count: int, stack: ExitStack) -> Step:
 
 def one_by_one(count: int, stack: ExitStack) -> Step:
     """Gymnasium's arms in a loop."""
-    import gymnasium as gym  # noqa: PLC0415 - takes its time
+    import gymnasium as gym
 
     envs = [gym.make(NAME) for _ in range(count)]
     for number, env in enumerate(envs):
@@ -121,7 +121,7 @@ def one_by_one(count: int, stack: ExitStack) -> Step:
 
 
 def dummy(count: int, stack: ExitStack) -> Step:
-    from stable_baselines3.common.env_util import make_vec_env  # noqa: PLC0415 - takes its time
+    from stable_baselines3.common.env_util import make_vec_env
 
     envs = make_vec_env(NAME, count, seed=1)
     stack.callback(envs.close)

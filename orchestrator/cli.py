@@ -51,7 +51,7 @@ for verb in (
 def version(value: bool) -> None:
     """Print the version and end."""
     if value:
-        from importlib.metadata import version as installed  # noqa: PLC0415
+        from importlib.metadata import version as installed
 
         print(f"anchorleg {installed('anchorleg')}")
         raise typer.Exit

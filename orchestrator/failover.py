@@ -66,7 +66,7 @@ class Watch:
         of another machine need not be watched anew. False: somebody has written meanwhile. Errors: OSError.
         """
         # Not above: the first process of every job must start quickly.
-        from orchestrator.processes import boot_id, host_name  # noqa: PLC0415
+        from orchestrator.processes import boot_id, host_name
 
         before = self._sign
         if before is None or self._since is None or self._read_sign() != before:

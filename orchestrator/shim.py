@@ -134,7 +134,7 @@ class Shim:
         """Why a job that was queued behind its predecessor must not run; None: it may."""
         if not self.spec.get("ahead"):
             return None
-        from orchestrator.successor import Predecessor  # noqa: PLC0415 - as all that most jobs can do without
+        from orchestrator.successor import Predecessor
 
         before = Predecessor(self.job.slot_dir, self.spec.get("behind", self.job.attempt - 1))
         return before.why_not(lambda: self.asked is not None, self.sleep)
@@ -157,7 +157,7 @@ class Shim:
     def tidy(self) -> None:
         """Remove old checkpoints of a program that is not ours, where the config says how many are to stay."""
         if keep := self.spec.get("keep_checkpoints"):
-            from orchestrator.tidying import tidy  # noqa: PLC0415 - as all that the start can do without
+            from orchestrator.tidying import tidy
 
             tidy(self.job, keep, say)
 
@@ -201,7 +201,7 @@ class Shim:
         self.settings = read_json_or_none(Path(self.spec.get("config_file", "")))
         command, folder = list(self.spec["command"]), self.spec["folder"]
         if container := self.spec.get("container"):
-            from orchestrator.container import container_command  # noqa: PLC0415 - as all that most jobs can do without
+            from orchestrator.container import container_command
 
             binds = [str(self.job.run_dir), folder, str(scratch)]
             if shared and not Path(shared).is_relative_to(self.job.run_dir):
@@ -332,7 +332,7 @@ class Shim:
             words = words or "out of memory"
         if code == 0:
             with contextlib.suppress(OSError):
-                from orchestrator.given import given  # noqa: PLC0415 - as all that the start can do without
+                from orchestrator.given import given
 
                 facts["given"] = given(self.spec["command"], self.settings)
         facts |= {"asked": self.asked, "terminated": self.terminated, "words": words}

@@ -44,7 +44,7 @@ app.command("run-agent", hidden=True)(service.run_agent)
 
 def _version(value: bool) -> None:
     if value:
-        from importlib.metadata import version  # noqa: PLC0415
+        from importlib.metadata import version
 
         print(f"anchorleg {version('anchorleg')}")
         raise typer.Exit

@@ -332,8 +332,8 @@ class OutboxWatcher:
 
 def _observe(folder: Path, tell: Callable[[], None]) -> BaseObserver | None:
     """None where this system refuses (inotify's limits, a foreign file system): looking is enough then."""
-    from watchdog.events import FileSystemEvent, FileSystemEventHandler  # noqa: PLC0415 - the daemon's alone
-    from watchdog.observers import Observer  # noqa: PLC0415
+    from watchdog.events import FileSystemEvent, FileSystemEventHandler
+    from watchdog.observers import Observer
 
     class Handler(FileSystemEventHandler):
         def on_created(self, event: FileSystemEvent) -> None:  # noqa: ARG002 - whatever it is, we look

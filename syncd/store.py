@@ -135,7 +135,7 @@ class Packed:
 
 def packed(weights: Rounded) -> Packed:
     """`weights` as a blob."""
-    from syncd.shared import codec  # noqa: PLC0415 - numpy is for those who publish or read weights
+    from syncd.shared import codec
 
     data = codec.encode(weights)
     shapes = {name: array.shape for name, array in sorted(weights.items())}
@@ -306,7 +306,7 @@ def unpack(data: bytes, blob: Blob) -> Tensors:
 
 def decoded(data: bytes, blob: Blob) -> Tensors:
     """The weights in bytes whose sum is right: table, capped decompression, finite. Errors: DamagedPolicyError."""
-    from syncd.shared import codec  # noqa: PLC0415 - as in publish
+    from syncd.shared import codec
 
     if blob.encoding != ENCODING:
         raise DamagedPolicyError("blob.newer-encoding", found=blob.encoding, known=ENCODING)
@@ -315,6 +315,6 @@ def decoded(data: bytes, blob: Blob) -> Tensors:
 
 def rounded(tensors: Mapping[str, npt.NDArray[np.float32]]) -> Rounded:
     """What `publish` takes, and exactly what its readers get. Errors: ValueError (not float32, not finite as bf16)."""
-    from syncd.shared import codec  # noqa: PLC0415 - as in publish
+    from syncd.shared import codec
 
     return codec.rounded(tensors)

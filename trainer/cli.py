@@ -155,9 +155,9 @@ def evaluate(
 
     Success counts at any step, or at the last one where a suite says so (the arm).
     """
-    from rich.console import Console  # noqa: PLC0415
+    from rich.console import Console
 
-    from trainer.evaluation.checkpoints import evaluate_checkpoint, show_evaluation  # noqa: PLC0415 - torch and the simulator
+    from trainer.evaluation.checkpoints import evaluate_checkpoint, show_evaluation
 
     aside = set_aside() if as_json else contextlib.nullcontext()
     with aside, Console(stderr=True).status("reading the checkpoint") as status:  # on a terminal only
@@ -210,7 +210,7 @@ def _alone(asked: LoadedSection, run_dir: Path | None, shared_dir: Path | None, 
 
 def _train_together(job: Job, asked: LoadedSection, place: RankPlace) -> int:
     """As one of several ranks: the first gives the exit code, the others 0 unless they fail themselves."""
-    from trainer.machine.group import Group  # noqa: PLC0415 - torch
+    from trainer.machine.group import Group
 
     by_srun = RANK not in os.environ
     if not by_srun:
@@ -237,14 +237,14 @@ def _train_together(job: Job, asked: LoadedSection, place: RankPlace) -> int:
 
 def _train(job: Job, asked: LoadedSection, group: Group | None = None) -> int:
     gc.disable()  # what is imported stays: looking for garbage in it would be a tenth of the start
-    from trainer.envs.suite import begin_early  # noqa: PLC0415 - numpy
+    from trainer.envs.suite import begin_early
 
     if group is None:
         begin_early(asked.training.env, asked.training.seed)
-    from trainer.machine import device as machine  # noqa: PLC0415 - torch
-    from trainer.training.begin import run  # noqa: PLC0415 - torch and the simulator
-    from trainer.training.features.progress import Silent, TrainingDisplay  # noqa: PLC0415
-    from trainer.training.memory import shortage  # noqa: PLC0415 - numpy
+    from trainer.machine import device as machine
+    from trainer.training.begin import run
+    from trainer.training.features.progress import Silent, TrainingDisplay
+    from trainer.training.memory import shortage
 
     gc.freeze()
     gc.enable()
@@ -272,7 +272,7 @@ def _tell(sentence: str) -> None:
 
 def _version(value: bool) -> None:
     if value:
-        from importlib.metadata import version  # noqa: PLC0415
+        from importlib.metadata import version
 
         print(f"anchorleg {version('anchorleg')}")
         raise typer.Exit
@@ -287,7 +287,7 @@ def _common(
 
 def _of_memory_or_gpu(error: BaseException) -> TrainerError | None:
     """The sentence for what a command beside `train` met, such as a GPU on which a training has all memory."""
-    from trainer.machine.device import is_of_the_gpu  # noqa: PLC0415 - torch
+    from trainer.machine.device import is_of_the_gpu
 
     if (words := words_of_shortage(error)) is not None:
         return OutOfMemoryError("memory.short", why=words)

@@ -83,8 +83,8 @@ def show(
     It reads, and changes nothing; agents at play are asked for while somebody looks. `viewer export RUN --out
     page.html` writes the page as one file.
     """
-    from viewer.pacing import NO_END, Pacer  # noqa: PLC0415 - `--help` must stay quick
-    from viewer.sources.found import find_source, is_elsewhere  # noqa: PLC0415
+    from viewer.pacing import NO_END, Pacer
+    from viewer.sources.found import find_source, is_elsewhere
 
     if stdio:
         raise UsageError("command.stdio")
@@ -102,7 +102,7 @@ def show(
         raise UsageError("remote.command-alone")
     source = find_source(what, pacer=Pacer(look_s=NO_END) if at_once else None)
     if as_json:
-        from viewer.model import ViewChoice  # noqa: PLC0415
+        from viewer.model import ViewChoice
 
         print(json.dumps(source.look(ViewChoice(), time.time()).model_dump(), indent=2, allow_nan=False))
     else:
@@ -125,10 +125,10 @@ def export(
     no_episode: Annotated[bool, typer.Option("--no-episode", hidden=True)] = False,
 ) -> None:
     """Write the page of a run as one file, which opens in any browser without a server."""
-    from anchorleg.words import sized  # noqa: PLC0415 - as above
-    from viewer.export import export as write  # noqa: PLC0415
-    from viewer.pacing import NO_END, Pacer  # noqa: PLC0415
-    from viewer.sources.found import find_source  # noqa: PLC0415
+    from anchorleg.words import sized
+    from viewer.export import export as write
+    from viewer.pacing import NO_END, Pacer
+    from viewer.sources.found import find_source
 
     if no_episode:
         raise UsageError("command.no-episode")
@@ -138,7 +138,7 @@ def export(
 
 def make_hub(top_k: int | None, width: int, height: int) -> Hub:
     """Of the agents. Who it made closes it."""
-    from viewer.live.hub import Hub, HubSettings  # noqa: PLC0415 - as above
+    from viewer.live.hub import Hub, HubSettings
 
     return Hub(HubSettings(top_k, width, height))
 
@@ -150,7 +150,7 @@ def main(act: Callable[[], object] | None = None) -> None:
         if is_export:
             del sys.argv[1]
         act = (lambda: export_app(prog_name="viewer export")) if is_export else app
-    from orchestrator.errors import AnchorlegError  # noqa: PLC0415 - `--help` must stay quick
+    from orchestrator.errors import AnchorlegError
 
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -220,7 +220,7 @@ def serve_forwarded(source: ViewSource, hub: Hub, at: Path, *, silence_s: float 
 
     Errors: StorageError where it cannot be made; ViewerError.
     """
-    from viewer.server.serve import make_server  # noqa: PLC0415 - it needs `websockets`, and the near end does not
+    from viewer.server.serve import make_server
 
     token = b""
     while not token.endswith(b"\n") and (data := _heard(silence_s)):

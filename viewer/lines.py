@@ -127,14 +127,14 @@ def _note(tile: dict[str, object]) -> str:
 def draw(jpeg: bytes) -> None:
     """Print a JPEG whose size was looked at before as half blocks. What cannot be decoded is said."""
     try:
-        from PIL import Image, UnidentifiedImageError  # noqa: PLC0415 - it comes with the `trainer` extra
+        from PIL import Image, UnidentifiedImageError
     except ImportError:
         print("pictures in a terminal need Pillow: `pip install pillow`", flush=True)
         return
-    from rich.color import Color  # noqa: PLC0415
-    from rich.console import Console  # noqa: PLC0415
-    from rich.style import Style  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.color import Color
+    from rich.console import Console
+    from rich.style import Style
+    from rich.text import Text
 
     try:
         with Image.open(io.BytesIO(jpeg), formats=["JPEG"]) as opened:

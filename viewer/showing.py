@@ -47,9 +47,9 @@ def print_lines(
     """Lines until Ctrl-C, or so many `rounds`; what was said already is not said again. Agents of `hub` get a line a
     second each; `draws`: and their pictures. Errors: ReaderGoneError, also where nothing is to be said.
     """
-    from anchorleg.printable import on_one_line  # noqa: PLC0415 - as above
-    from viewer.lines import AgentLines, lines_of  # noqa: PLC0415
-    from viewer.model import ViewChoice  # noqa: PLC0415
+    from anchorleg.printable import on_one_line
+    from viewer.lines import AgentLines, lines_of
+    from viewer.model import ViewChoice
 
     told: list[str] = []
     with ExitStack() as stack:
@@ -100,8 +100,8 @@ def serve_page(
     no_open: bool,
 ) -> None:
     """Serve until Ctrl-C. Errors: BusyError, StorageError, UsageError."""
-    from viewer.server.serve import make_server  # noqa: PLC0415 - as above
-    from viewer.server.sockets import access_token, open_port  # noqa: PLC0415
+    from viewer.server.serve import make_server
+    from viewer.server.sockets import access_token, open_port
 
     token, shared = access_token(), is_shared()
     url = ""
@@ -127,7 +127,7 @@ def serve_page(
 
 def serve_forwarded(source: ViewSource, hub: Hub, at: str) -> None:
     """Serve the page to another machine's viewer, until that is gone. Errors: ViewerError."""
-    from viewer.forward import serve_forwarded as serve  # noqa: PLC0415 - as above
+    from viewer.forward import serve_forwarded as serve
 
     with contextlib.suppress(KeyboardInterrupt):
         serve(source, hub, Path(at))
@@ -137,9 +137,9 @@ def watch_from_here(what: str, words: Sequence[str], command: str | None, port: 
     """Show what the viewer of another machine shows, until Ctrl-C. `what`: `[user@]host:path`; `words`: for that
     viewer; `command`: where it is. Errors: BusyError, NotReachable, StorageError, UsageError, and its own ones.
     """
-    from anchorleg.printable import printable  # noqa: PLC0415 - as above
-    from viewer.forward import far_viewer, show_far  # noqa: PLC0415
-    from viewer.server.sockets import access_token, open_port  # noqa: PLC0415
+    from anchorleg.printable import printable
+    from viewer.forward import far_viewer, show_far
+    from viewer.server.sockets import access_token, open_port
 
     viewer = far_viewer(what, words, command)
     with open_port(PORT if port is None else port) as sock:
@@ -160,7 +160,7 @@ def watch_from_here(what: str, words: Sequence[str], command: str | None, port: 
 
 def own_version() -> str:
     """Of what is installed here."""
-    from importlib.metadata import version as installed  # noqa: PLC0415
+    from importlib.metadata import version as installed
 
     return installed("anchorleg")
 
@@ -180,7 +180,7 @@ def _interrupt(*_: object) -> None:
 
 
 def _socket_of(source: ViewSource, socket_at: str | None, stack: ExitStack) -> tuple[socket.socket, Path]:
-    from viewer.server.sockets import alone_in, check_folder, free_socket, leave, open_socket, socket_path  # noqa: PLC0415 - as above
+    from viewer.server.sockets import alone_in, check_folder, free_socket, leave, open_socket, socket_path
 
     named = None if socket_at in {None, "auto"} else user_path(str(socket_at)).absolute()
     path = named or socket_path(Path(source.place).name)
@@ -233,11 +233,11 @@ def how_to_get_there(socket: str, user: str, host: str, port: int, token: str) -
 
 def _open_browser(url: str) -> None:
     """Where somebody sits before this machine."""
-    import webbrowser  # noqa: PLC0415 - as above
+    import webbrowser
 
     if is_shared() or not _has_display():
         return
-    from viewer.server.sockets import write_signpost  # noqa: PLC0415
+    from viewer.server.sockets import write_signpost
 
     try:
         path = write_signpost(url)

@@ -15,7 +15,7 @@ from trainer.envs.vector import VectorEnv
 
 def gymnasium_mt10(strategy: str = "sync") -> gym.vector.VectorEnv:
     """Ten environments with the one-hot task in the observation: [10, 49]."""
-    import metaworld  # noqa: F401, PLC0415 - registers the environments
+    import metaworld  # noqa: F401 - registers the environments
 
     return gym.make_vec("Meta-World/MT10", vector_strategy=strategy, seed=0, use_one_hot=True, num_goals=5)
 

@@ -59,7 +59,7 @@ def start(
 
     Keeps every slot at one job until the training is done. Ctrl-C ends this controller, not the jobs.
     """
-    from orchestrator.run.starting import as_group, asked_for, command_line, with_world_size  # noqa: PLC0415
+    from orchestrator.run.starting import as_group, asked_for, command_line, with_world_size
 
     if name is not None and config is not None:
         raise ConfigError("cli.name-and-config")
@@ -73,15 +73,15 @@ def start(
         overrides = as_group(asked, overrides)
         asked = with_world_size(asked_for(name, path, overrides, fork, for_s))
     if dry_run:
-        from orchestrator.hosts.dry import dry_start  # noqa: PLC0415
+        from orchestrator.hosts.dry import dry_start
 
         _show(dry_start(asked), as_json=as_json)
     elif via == "daemon":
-        from orchestrator.hosts.detached import start_in_background  # noqa: PLC0415
+        from orchestrator.hosts.detached import start_in_background
 
         start_in_background(asked, command_line(name, path, overrides, fork, for_s), console())
     else:
-        from orchestrator.hosts import host  # noqa: PLC0415
+        from orchestrator.hosts import host
 
         host.start(asked, console())
 
@@ -108,11 +108,11 @@ def stop(
         raise ConfigError("cli.grace")
     run_dir = locate(name, config)
     if dry_run:
-        from orchestrator.hosts.dry import dry_stop  # noqa: PLC0415
+        from orchestrator.hosts.dry import dry_stop
 
         _show(dry_stop(run_dir, at_once=now, grace_s=grace), as_json=as_json)
         return
-    from orchestrator.hosts import stopping  # noqa: PLC0415
+    from orchestrator.hosts import stopping
 
     stopping.stop(run_dir, at_once=now, grace_s=grace, out=console())
 
@@ -128,15 +128,15 @@ def tick(
     """Look once, do what is due, and end: what `start` repeats."""
     if run_dir is not None and (name is not None or config is not None):
         raise ConfigError("cli.several-runs")
-    from orchestrator.run.rundir import RunDir  # noqa: PLC0415 - it brings the config's models, and `--help` is quick
+    from orchestrator.run.rundir import RunDir
 
     folder = RunDir(run_dir.resolve()) if run_dir is not None else locate(name, config)
     if dry_run:
-        from orchestrator.hosts.dry import dry_tick  # noqa: PLC0415
+        from orchestrator.hosts.dry import dry_tick
 
         _show(dry_tick(folder), as_json=as_json)
         return
-    from orchestrator.hosts import ticking  # noqa: PLC0415
+    from orchestrator.hosts import ticking
 
     if failover:
         ticking.tick_for_job(folder)

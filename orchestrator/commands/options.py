@@ -60,7 +60,7 @@ def parse_overrides(
 
 def seconds_of(time: str | None) -> float | None:
     """`--for` in seconds. Errors: ConfigError."""
-    from orchestrator.walltime import parse_duration_s  # noqa: PLC0415
+    from orchestrator.walltime import parse_duration_s
 
     if time is None:
         return None
@@ -93,9 +93,9 @@ def config_path_of(config: Path | None) -> Path:
 
 def locate(name: str | None, config: Path | None) -> RunDir:
     """The run folder meant by a name, by --config, or by where we stand. Errors: UnknownRun, ConfigError."""
-    from orchestrator.config import load_config  # noqa: PLC0415
-    from orchestrator.run.begin import run_dir_of  # noqa: PLC0415 - `--help` must stay quick
-    from orchestrator.run.registry import entries, find_run  # noqa: PLC0415
+    from orchestrator.config import load_config
+    from orchestrator.run.begin import run_dir_of
+    from orchestrator.run.registry import entries, find_run
 
     if name is not None and config is not None:
         raise ConfigError("cli.name-and-config")

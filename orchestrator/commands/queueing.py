@@ -37,7 +37,7 @@ def add(
     config: ConfigOption = None,
 ) -> None:
     """Add experiments to a run that goes on. Each is a slot of its own, behind those that are there."""
-    from orchestrator.hosts.asking import add_experiments, experiments_of  # noqa: PLC0415 - `--help` must stay quick
+    from orchestrator.hosts.asking import add_experiments, experiments_of
 
     rows = experiments_of(fields or [], file, name, priority)
     print(add_experiments(locate(run, config), rows))
@@ -81,12 +81,12 @@ def rollback(
     config: ConfigOption = None,
 ) -> None:
     """Go on from an older checkpoint with the next job. Newer ones stay until it begins, and can be had back."""
-    from orchestrator.hosts.asking import roll_back_slots  # noqa: PLC0415 - as above
+    from orchestrator.hosts.asking import roll_back_slots
 
     print(roll_back_slots(locate(run, config), slots, to, why=why, without=without))
 
 
 def _ask(kind: Kind, slots: list[str], run: str | None, config: Path | None, value: int | None = None) -> None:
-    from orchestrator.hosts.asking import ask_slots  # noqa: PLC0415
+    from orchestrator.hosts.asking import ask_slots
 
     print(ask_slots(locate(run, config), kind, slots, value))

@@ -31,25 +31,25 @@ def status(
 
     Its job, how far the training is, when it will be done, and why it waits, where it does.
     """
-    from orchestrator.screens.reading import run_view  # noqa: PLC0415
+    from orchestrator.screens.reading import run_view
 
     if price is not None and (again or not 0 < price < float("inf")):
         raise ConfigError("cli.price")
     run_dir, out = locate(name, config), console()
     if again:
-        from orchestrator.screens.watch import watch  # noqa: PLC0415
+        from orchestrator.screens.watch import watch
 
         watch(run_dir, out, as_json=as_json)
         return
     view = run_view(run_dir)
-    from orchestrator.screens.cost import cost_of, cost_words  # noqa: PLC0415
+    from orchestrator.screens.cost import cost_of, cost_words
 
     cost = cost_of(view, price) if price is not None else None
     if as_json:
         more = {"cost": cost.model_dump(mode="json") if cost is not None else None} if price is not None else {}
         print(json.dumps({**view.model_dump(mode="json"), **more}, indent=2))
         return
-    from orchestrator.screens.status import plain_lines, run_table  # noqa: PLC0415 - not for --json
+    from orchestrator.screens.status import plain_lines, run_table
 
     if out.is_terminal:
         height = None if everything else out.height
@@ -68,8 +68,8 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Say why a slot is as it is: the last decisions, the facts behind them, and what comes next."""
-    from orchestrator.screens import explain as screen  # noqa: PLC0415
-    from orchestrator.screens.reading import run_view  # noqa: PLC0415
+    from orchestrator.screens import explain as screen
+    from orchestrator.screens.reading import run_view
 
     index, name = slot_and_name(slot, name)
     now = time.time()
@@ -79,7 +79,7 @@ def explain(
         return
     lines = screen.explanation_lines(found, now)
     if (out := console()).is_terminal:
-        from anchorleg.wrapping import wrapped  # noqa: PLC0415 - not in a pipe
+        from anchorleg.wrapping import wrapped
 
         lines = [piece for line in lines for piece in wrapped(line, out.width)]
     print(lines_shown(lines))
@@ -95,7 +95,7 @@ def logs(
     ] = None,
 ) -> None:
     """Print the output of a slot's newest job."""
-    from orchestrator.screens.logs import show_logs  # noqa: PLC0415
+    from orchestrator.screens.logs import show_logs
 
     index, name = slot_and_name(slot, name)
     show_logs(locate(name, config), index, follow=follow, lines=lines)
@@ -115,8 +115,8 @@ def goodput(name: NameArgument = None, config: ConfigOption = None, as_json: Jso
 
     Queue, start-up, productive, saving, lost; per slot and for the run.
     """
-    from orchestrator.screens.goodput import goodput_lines, goodput_of, goodput_table  # noqa: PLC0415
-    from orchestrator.screens.reading import run_view  # noqa: PLC0415
+    from orchestrator.screens.goodput import goodput_lines, goodput_of, goodput_table
+    from orchestrator.screens.reading import run_view
 
     now = time.time()
     view = goodput_of(run_view(locate(name, config), now, jobs=None), now)
@@ -131,8 +131,8 @@ def goodput(name: NameArgument = None, config: ConfigOption = None, as_json: Jso
 
 def runs(as_json: JsonOption = False) -> None:
     """List the runs that were started from this account."""
-    from orchestrator.run.registry import entries  # noqa: PLC0415
-    from orchestrator.screens.cells import runs_table  # noqa: PLC0415
+    from orchestrator.run.registry import entries
+    from orchestrator.screens.cells import runs_table
 
     known = entries()
     if as_json:

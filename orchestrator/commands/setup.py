@@ -41,8 +41,8 @@ def render(
     sets: SetOption = None,
 ) -> None:
     """Print the job script that `start` would submit. Nothing is submitted or written."""
-    from orchestrator.config import load_config  # noqa: PLC0415
-    from orchestrator.run.begin import rendered  # noqa: PLC0415
+    from orchestrator.config import load_config
+    from orchestrator.run.begin import rendered
 
     path = config_path_of(config)
     slots = number_of_slots(slots, world_size, sets)
@@ -61,7 +61,7 @@ def init(
 
     Reads Slurm's partitions, limits and GPU types from sinfo.
     """
-    from orchestrator.init import write_config  # noqa: PLC0415
+    from orchestrator.init import write_config
 
     write_config(path, partition, force=force, out=console())
 
@@ -70,8 +70,8 @@ def schema(
     markdown: Annotated[bool, typer.Option("--markdown", help="As a table for people.")] = False,
 ) -> None:
     """Print the JSON schema of the config."""
-    from orchestrator.config import RunConfig  # noqa: PLC0415
-    from orchestrator.reference import config_reference  # noqa: PLC0415
+    from orchestrator.config import RunConfig
+    from orchestrator.reference import config_reference
 
     print(config_reference() if markdown else json.dumps(RunConfig.model_json_schema(), indent=2), end="")
 
@@ -92,10 +92,10 @@ def doctor(
 
     Says what to do about each finding. Ends with 11 where one of them is a problem. Changes nothing.
     """
-    from orchestrator.config import RunConfig, load_config  # noqa: PLC0415 - `--help` must stay quick
-    from orchestrator.doctor.gather import subject_of, subject_of_run  # noqa: PLC0415
-    from orchestrator.doctor.visit import visit  # noqa: PLC0415
-    from orchestrator.run.registry import find_run  # noqa: PLC0415
+    from orchestrator.config import RunConfig, load_config
+    from orchestrator.doctor.gather import subject_of, subject_of_run
+    from orchestrator.doctor.visit import visit
+    from orchestrator.run.registry import find_run
 
     if name is not None and (config is not None or sets):
         raise ConfigError("cli.name-and-config")

@@ -31,12 +31,12 @@ def restore_random_state(state: dict[str, Any]) -> None:
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))
     if "numpy" in state:
-        import numpy as np  # noqa: PLC0415 - a program that never draws from it does not have it
+        import numpy as np
 
         key = np.array(state["numpy"]["state"]["key"], dtype=np.uint32)
         np.random.set_state({**state["numpy"], "state": {**state["numpy"]["state"], "key": key}})  # noqa: NPY002
     if "torch" in state:
-        import torch  # noqa: PLC0415 - as above
+        import torch
 
         torch.set_rng_state(_bytes(torch, state["torch"]))
         if "cuda" in state and torch.cuda.is_available():

@@ -10,7 +10,7 @@ from orchestrator.run.rundir import Run, RunDir
 def make_executor(run: Run, run_dir: RunDir) -> Executor:
     """The executor that `run.json` names, with the environment that it recorded."""
     if run.executor == "slurm":
-        from orchestrator.executors.slurm import SlurmExecutor  # noqa: PLC0415 - not on a laptop
+        from orchestrator.executors.slurm import SlurmExecutor
 
         return SlurmExecutor(run_dir.jobs, run.env)
     return LocalExecutor(run_dir.jobs, run.env)

@@ -13,13 +13,13 @@ def doctor(remote: RemoteArgument = "", folder: FolderArgument = None, as_json: 
 
     Says what to do about each finding. Ends with 11 where one of them is a problem. Changes nothing.
     """
-    from rich.console import Console  # noqa: PLC0415 - `--help` stays quick
+    from rich.console import Console
 
-    from anchorleg.findings import as_objects, examine, problems_of, show_findings, total  # noqa: PLC0415
-    from syncd.access.settings import load_settings, parse_remote  # noqa: PLC0415
-    from syncd.commands.way import default_name  # noqa: PLC0415
-    from syncd.doctor.checks import CHECKS  # noqa: PLC0415
-    from syncd.doctor.facts import gather  # noqa: PLC0415
+    from anchorleg.findings import as_objects, examine, problems_of, show_findings, total
+    from syncd.access.settings import load_settings, parse_remote
+    from syncd.commands.way import default_name
+    from syncd.doctor.checks import CHECKS
+    from syncd.doctor.facts import gather
 
     settings = load_settings()
     place = parse_remote(remote, settings=settings)

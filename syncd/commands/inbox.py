@@ -39,7 +39,7 @@ def contributors(
     ] = False,
 ) -> None:
     """Show who sent experience in, and what became of it."""
-    from syncd.shared.inbox import Inbox  # noqa: PLC0415 - `--help` must stay quick
+    from syncd.shared.inbox import Inbox
 
     rows = [_row(inbox) for inbox in Inbox.all_of(_shared(shared))]
     if board:
@@ -48,7 +48,7 @@ def contributors(
     if as_json:
         print(json.dumps(rows, indent=2))
     elif sys.stdout.isatty():
-        from rich.console import Console  # noqa: PLC0415 - `--help` must stay quick
+        from rich.console import Console
 
         console = Console(emoji=False, highlight=False)
         if not rows:
@@ -95,14 +95,14 @@ def readmit(contributor: WhoOption, shared: SharedOption = Path()) -> None:
 
 
 def _shared(path: Path) -> Shared:
-    from syncd.shared.layout import Shared  # noqa: PLC0415 - as above
+    from syncd.shared.layout import Shared
 
     return Shared.locate(path.absolute())
 
 
 def _inbox(shared: Shared, who: str) -> Inbox:
     """The inbox of a contributor that exists. Errors: ConfigError with the nearest name."""
-    from syncd.shared.inbox import Inbox  # noqa: PLC0415 - as above
+    from syncd.shared.inbox import Inbox
 
     known = {inbox.who: inbox for inbox in Inbox.all_of(shared)}
     if who in known:
@@ -120,8 +120,8 @@ def _confirmed(inbox: Inbox) -> bool:
 
 
 def _row(inbox: Inbox) -> dict[str, Any]:
-    from syncd.shared.counts import BOARD_DAYS, by_slot, counts, last_seen  # noqa: PLC0415 - as above
-    from syncd.shared.holds import held  # noqa: PLC0415 - as above
+    from syncd.shared.counts import BOARD_DAYS, by_slot, counts, last_seen
+    from syncd.shared.holds import held
 
     now = time.time()
     now_held = held(inbox.path, now)
@@ -189,8 +189,8 @@ def _state(row: dict[str, Any], now: float) -> str:
 
 
 def _table(rows: list[dict[str, Any]], now: float, *, wide: bool) -> Table:
-    from rich.table import Table  # noqa: PLC0415 - as above
-    from rich.text import Text  # noqa: PLC0415
+    from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     numbers = {"waiting", "accepted", "rows", "checked", "solved"} | (set() if wide else {"refused"})
@@ -239,9 +239,9 @@ def show_board(rows: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
         for line in lines:
             print("\t".join(line))
         return
-    from rich.console import Console  # noqa: PLC0415 - `--help` must stay quick
-    from rich.table import Table  # noqa: PLC0415 - as above
-    from rich.text import Text  # noqa: PLC0415 - as above
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
     console = Console(emoji=False, highlight=False)
     if not lines:

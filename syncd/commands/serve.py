@@ -28,7 +28,7 @@ def serve(
     ] = False,
 ) -> None:
     """Serve policies, and take experience, over standard input and output. Clients start it; it is not for people."""
-    from syncd.shared.layout import NAME  # noqa: PLC0415 - `--help` stays quick
+    from syncd.shared.layout import NAME
 
     if contributor is not None and not NAME.fullmatch(contributor):
         raise ConfigError("name.unusable", name=contributor)
@@ -43,8 +43,8 @@ def serve_connection(
     shared: Path, contributor: str | None, fd_in: int, fd_out: int, *, checkpoints: bool = False
 ) -> None:
     """Serve one client until it goes. Errors: RemoteError where no such folder can be read; the client was told."""
-    from syncd.shared.saved import run_folder_of  # noqa: PLC0415 - see above
-    from syncd.wire.server import Server  # noqa: PLC0415 - see above
+    from syncd.shared.saved import run_folder_of
+    from syncd.wire.server import Server
 
     os.umask(0o027)  # the group may read what arrives, nobody else
     try:
@@ -92,7 +92,7 @@ def gate(
 
     Exit code 126: what was asked for is refused, with one sentence on stderr.
     """
-    from syncd.access import gate as rules  # noqa: PLC0415 - `--help` stays quick
+    from syncd.access import gate as rules
 
     try:
         rules.check(os.environ.get("SSH_ORIGINAL_COMMAND"), who, str(shared))

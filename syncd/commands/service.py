@@ -143,7 +143,7 @@ def run_agent(remote: Annotated[str, typer.Argument()], folder: Annotated[Path, 
 
     It ends with 0 where starting it again would be of no use: that is what both managers take for "done".
     """
-    from syncd.commands.sync import watch_in_background  # noqa: PLC0415
+    from syncd.commands.sync import watch_in_background
 
     if crashes.is_log(sys.stdout.fileno()):
         crashes.keep_short(sys.stdout.fileno(), service.log_file())
@@ -181,7 +181,7 @@ def _note(path: Path, record: Record) -> None:
 
 def _first_word(manager: Manager, record: Path, mirror: Path) -> tuple[ServiceState, Record, ClientStatus | None]:
     """Where a new agent stands once it is connected or knows why not, or has stopped, or the time is over (None)."""
-    from syncd.laptop.status import read_status  # noqa: PLC0415
+    from syncd.laptop.status import read_status
 
     deadline = time.monotonic() + FIRST_WORD_TIMEOUT_S
     while True:

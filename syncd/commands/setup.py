@@ -61,7 +61,7 @@ def setup(
     Without REMOTE it asks where the run is, or checks again what is stored. With --friend and without REMOTE: only
     print the line, for the remote that is stored.
     """
-    from syncd.access.settings import load_settings  # noqa: PLC0415 - `--help` stays quick
+    from syncd.access.settings import load_settings
 
     settings = Way(None, bwlimit).over(load_settings())
     if (friend_key is not None or friend_checkpoints) and friend is None:
@@ -78,7 +78,7 @@ def _asked_remote(settings: Settings) -> str:
 
     Errors: ConfigError where nobody can be asked, or no answer comes.
     """
-    from syncd.access.settings import HOST_VARIABLE, PATH_VARIABLE  # noqa: PLC0415 - see below
+    from syncd.access.settings import HOST_VARIABLE, PATH_VARIABLE
 
     host, path = os.environ.get(HOST_VARIABLE, ""), os.environ.get(PATH_VARIABLE, "")
     if settings.remote is not None or (host and path):
@@ -109,10 +109,10 @@ def _connect(
     fingerprint: str | None,
     name: str | None,
 ) -> Settings:
-    from syncd.access import keys, survey  # noqa: PLC0415 - `--help` stays quick
-    from syncd.access.settings import known_hosts_file, parse_remote, store_settings  # noqa: PLC0415
-    from syncd.commands.way import default_name  # noqa: PLC0415
-    from syncd.shared.layout import NAME  # noqa: PLC0415
+    from syncd.access import keys, survey
+    from syncd.access.settings import known_hosts_file, parse_remote, store_settings
+    from syncd.commands.way import default_name
+    from syncd.shared.layout import NAME
 
     place = parse_remote(text, settings=settings)
     if place.is_local and not Path(place.path).exists():
@@ -153,7 +153,7 @@ def _connect(
 
 def _pin(where: Endpoint, file: Path, fingerprint: str | None) -> None:
     """Have the host's key pinned: a known one, or after a yes. Behind a jump host it must be known to ssh."""
-    from syncd.access import keys  # noqa: PLC0415 - see above
+    from syncd.access import keys
 
     known = keys.known_keys(where)
     if where.jump and known:
@@ -181,8 +181,8 @@ def _pin(where: Endpoint, file: Path, fingerprint: str | None) -> None:
 
 def _surveyed(place: Remote, where: Endpoint, own: OwnKey, command: str | None) -> tuple[Remote, bool]:
     """The remote with its absolute folder and `syncd`, and whether our key only reaches a gate there."""
-    from syncd.access import keys, survey  # noqa: PLC0415 - see above
-    from syncd.wire.protocol import REFUSED_PREFIX  # noqa: PLC0415
+    from syncd.access import keys, survey
+    from syncd.wire.protocol import REFUSED_PREFIX
 
     line = survey.question(place.path)
     try:
@@ -219,7 +219,7 @@ def _surveyed(place: Remote, where: Endpoint, own: OwnKey, command: str | None) 
 
 def _tried(place: Remote, name: str) -> tuple[str | None, int]:
     """(how the other side calls us, policies on offer), over a real connection."""
-    from syncd.transports.openssh import OpensshTransport  # noqa: PLC0415 - see above
+    from syncd.transports.openssh import OpensshTransport
 
     transport = OpensshTransport(place, name)
     try:
@@ -234,8 +234,8 @@ def _what_is_there(policies: int) -> str:
 
 
 def _print_friend(settings: Settings, friend: str, file: Path | None, *, checkpoints: bool) -> None:
-    from syncd.access import keys  # noqa: PLC0415 - see above
-    from syncd.access.gate import authorized_keys_line  # noqa: PLC0415
+    from syncd.access import keys
+    from syncd.access.gate import authorized_keys_line
 
     place = settings.remote
     if place is None or place.command is None:

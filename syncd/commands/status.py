@@ -47,7 +47,7 @@ def status(
 
 
 def _look(mirror: Path) -> MirrorView:
-    from syncd.laptop.status import read_mirror  # noqa: PLC0415 - `--help` stays quick
+    from syncd.laptop.status import read_mirror
 
     if not mirror.is_dir():
         raise ConfigError("mirror.not-one", path=mirror)
@@ -58,10 +58,10 @@ def _look(mirror: Path) -> MirrorView:
 
 
 def _print(view: MirrorView) -> None:
-    from syncd.laptop import views  # noqa: PLC0415
+    from syncd.laptop import views
 
     if sys.stdout.isatty():
-        from rich.console import Console  # noqa: PLC0415
+        from rich.console import Console
 
         console = Console(emoji=False)
         console.print(views.status_table(view, console.width))
@@ -70,10 +70,10 @@ def _print(view: MirrorView) -> None:
 
 
 def _live(mirror: Path) -> None:
-    from rich.console import Console  # noqa: PLC0415
-    from rich.live import Live  # noqa: PLC0415
+    from rich.console import Console
+    from rich.live import Live
 
-    from syncd.laptop import views  # noqa: PLC0415
+    from syncd.laptop import views
 
     console = Console(emoji=False)
     with Live(console=console, auto_refresh=False) as live:

@@ -109,7 +109,7 @@ def watch(
     """Stay connected: policies arrive as they are published, experience leaves as it is made. Ctrl-C ends it."""
     if pull_only and push_only:
         raise ConfigError("sync.nothing-to-do")
-    from syncd.laptop.client import Wishes  # noqa: PLC0415 - `--help` stays quick
+    from syncd.laptop.client import Wishes
 
     settings, place, mirror = places(remote, folder)
     wishes = Wishes(pull=not push_only, push=not pull_only)
@@ -118,7 +118,7 @@ def watch(
 
 def watch_in_background(remote: str, folder: str) -> None:
     """`watch` that waits where a `pull`, `push` or `bidirectional` keeps the mirror. Errors: SyncError."""
-    from syncd.laptop.client import Wishes  # noqa: PLC0415 - `--help` stays quick
+    from syncd.laptop.client import Wishes
 
     settings, place, mirror = places(remote, folder)
     _stay("watch", settings, place, mirror, Wishes(), Way(), waits=True)
@@ -127,7 +127,7 @@ def watch_in_background(remote: str, folder: str) -> None:
 def _run(
     verb: str, remote: str, folder: str, every_s: float, way: Way, *, as_json: bool, checkpoints: bool = False
 ) -> None:
-    from syncd.laptop.client import Wishes  # noqa: PLC0415 - `--help` stays quick
+    from syncd.laptop.client import Wishes
 
     if math.isnan(every_s):
         raise ConfigError("sync.not-a-number")
@@ -171,11 +171,11 @@ def _once(
     as_json: bool,
     checkpoints: bool,
 ) -> None:
-    from syncd.laptop import views  # noqa: PLC0415
-    from syncd.laptop.checkpoints import ServedCheckpoints, fetch_newest  # noqa: PLC0415
-    from syncd.laptop.client import sync_once  # noqa: PLC0415
-    from syncd.laptop.lock import mirror_lock  # noqa: PLC0415
-    from syncd.outbox import Outbox  # noqa: PLC0415
+    from syncd.laptop import views
+    from syncd.laptop.checkpoints import ServedCheckpoints, fetch_newest
+    from syncd.laptop.client import sync_once
+    from syncd.laptop.lock import mirror_lock
+    from syncd.outbox import Outbox
 
     def arrived(arrival: Arrival) -> None:
         if arrival.manifest is not None and not as_json:
@@ -185,7 +185,7 @@ def _once(
     source: CheckpointSource
     with _signals(), mirror_lock(mirror, verb), ExitStack() as stack:
         if way.by_rsync:
-            from syncd.laptop.rsync import RsyncCheckpoints, RsyncPull  # noqa: PLC0415
+            from syncd.laptop.rsync import RsyncCheckpoints, RsyncPull
 
             pull, chosen = RsyncPull(place, mirror, way.over(settings).bwlimit, arrived=arrived), BY_RSYNC
             with _spinner("fetching …", quiet=as_json), disk_errors(mirror):
@@ -249,12 +249,12 @@ def _stay(verb: str, settings: Settings, place: Remote, mirror: Path, wishes: Wi
     """Until a signal, or an error that a person must mend. Where another one keeps the mirror, a person's `watch` ends
     with a sentence; what is in the background `waits` for its end: a service manager hears it once.
     """
-    from syncd.laptop import views  # noqa: PLC0415 - numpy now: the first policy need not wait for it
-    from syncd.laptop.client import LISTEN_S, Client  # noqa: PLC0415
-    from syncd.laptop.lock import mirror_lock  # noqa: PLC0415
-    from syncd.laptop.status import StatusWriter  # noqa: PLC0415
-    from syncd.shared import codec  # noqa: F401, PLC0415 - numpy now: the first policy need not wait for it
-    from syncd.wire.protocol import program_version  # noqa: PLC0415
+    from syncd.laptop import views
+    from syncd.laptop.client import LISTEN_S, Client
+    from syncd.laptop.lock import mirror_lock
+    from syncd.laptop.status import StatusWriter
+    from syncd.shared import codec  # noqa: F401 - numpy now: the first policy need not wait for it
+    from syncd.wire.protocol import program_version
 
     program_version()  # now, while it is that of this code: an upgrade may come before the first connection
     on_terminal = sys.stdout.isatty()
@@ -287,8 +287,8 @@ def _stay(verb: str, settings: Settings, place: Remote, mirror: Path, wishes: Wi
 
 
 def _pull_by_rsync(place: Remote, mirror: Path, bwlimit: int, every_s: float) -> NoReturn:
-    from syncd.laptop import views  # noqa: PLC0415
-    from syncd.laptop.rsync import RsyncPull, pull_for_good  # noqa: PLC0415
+    from syncd.laptop import views
+    from syncd.laptop.rsync import RsyncPull, pull_for_good
 
     lines = views.ArrivalLines(_log_line)
     pull = RsyncPull(place, mirror, bwlimit, arrived=lambda arrival: lines.arrived(arrival, None))
@@ -298,7 +298,7 @@ def _pull_by_rsync(place: Remote, mirror: Path, bwlimit: int, every_s: float) ->
 @contextmanager
 def _held(lock: Callable[[], AbstractContextManager[None]], say: Callable[[str], None]) -> Iterator[None]:
     """The lock of the mirror, which a full disk delays. Errors: those of the lock, but for a full disk."""
-    from syncd.laptop.backoff import DISK_RETRY_S  # noqa: PLC0415 - see above
+    from syncd.laptop.backoff import DISK_RETRY_S
 
     said = ""
     with ExitStack() as stack:
@@ -336,7 +336,7 @@ def _spinner(words: str, *, quiet: bool) -> Iterator[None]:
     if quiet or not sys.stderr.isatty():
         yield
         return
-    from rich.console import Console  # noqa: PLC0415
+    from rich.console import Console
 
     with Console(stderr=True, emoji=False).status(words):
         yield
@@ -345,11 +345,11 @@ def _spinner(words: str, *, quiet: bool) -> Iterator[None]:
 @contextmanager
 def _picture(mirror: Path, writer: StatusWriter) -> Iterator[Callable[[], None]]:
     """A live table on the terminal; yields what redraws it. The writer is at hand: on a full disk its file is old."""
-    from rich.console import Console  # noqa: PLC0415
-    from rich.live import Live  # noqa: PLC0415
+    from rich.console import Console
+    from rich.live import Live
 
-    from syncd.laptop import views  # noqa: PLC0415
-    from syncd.laptop.status import read_mirror  # noqa: PLC0415
+    from syncd.laptop import views
+    from syncd.laptop.status import read_mirror
 
     console = Console(emoji=False)
     drawn_at = 0.0

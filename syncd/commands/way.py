@@ -99,7 +99,7 @@ def _takes_in(inboxes: Path) -> bool:
 
 def connect(settings: Settings, place: Remote, way: Way) -> Session:
     """Open the transport that `way` and `settings` want. Errors: as `open_transport`."""
-    from syncd.transports.factory import open_transport  # noqa: PLC0415 - `--help` stays quick
+    from syncd.transports.factory import open_transport
 
     merged = way.over(settings)
     chosen = "auto" if place.is_local and way.transport is None else merged.transport

@@ -192,7 +192,7 @@ def _why_not(remote: Remote, chosen: str) -> Iterator[tuple[str, str]]:
     if chosen != "openssh":
         yield "openssh", "there is no `ssh` here" if shutil.which("ssh") is None else "another one was asked for"
     if chosen != "paramiko":
-        from syncd.transports.paramiko import target_of  # noqa: PLC0415 - a third of a second
+        from syncd.transports.paramiko import target_of
 
         try:
             target_of(remote)

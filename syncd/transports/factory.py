@@ -49,10 +49,10 @@ def _opened(remote: Remote, which: TransportName, client: str, bwlimit: int) -> 
     if which == "local":
         return LocalTransport(remote, client, bwlimit)
     if which == "openssh":
-        from syncd.transports.openssh import OpensshTransport  # noqa: PLC0415 - each brings its own imports
+        from syncd.transports.openssh import OpensshTransport
 
         return OpensshTransport(remote, client, bwlimit)
-    from syncd.transports.paramiko import ParamikoTransport  # noqa: PLC0415 - half a second of imports
+    from syncd.transports.paramiko import ParamikoTransport
 
     return ParamikoTransport(remote, client, bwlimit)
 

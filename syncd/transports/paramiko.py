@@ -64,7 +64,7 @@ class ParamikoTransport(Session):
 
 def target_of(remote: Remote) -> SshTarget:
     """What `remote` and the ssh config say. Errors: RemoteError where it wants what paramiko cannot; ConfigError."""
-    import paramiko  # noqa: PLC0415 - a third of a second
+    import paramiko
 
     path = remote.ssh_config or user_path("~/.ssh/config")
     host = remote.host or ""
@@ -98,7 +98,7 @@ class _Channel:
     """A `Stream` over one paramiko channel."""
 
     def __init__(self, remote: Remote, place: str) -> None:
-        import paramiko  # noqa: PLC0415 - see above
+        import paramiko
 
         self._place = place
         self._said = bytearray()
@@ -167,7 +167,7 @@ class _Channel:
 @contextlib.contextmanager
 def _as_oserror() -> Iterator[None]:
     """A socket that broke between two of paramiko's looks at it is an `EOFError` there (`Packetizer.write_all`)."""
-    import paramiko  # noqa: PLC0415 - see above
+    import paramiko
 
     try:
         yield
@@ -177,7 +177,7 @@ def _as_oserror() -> Iterator[None]:
 
 def connect(target: SshTarget, place: str) -> paramiko.SSHClient:
     """Log in, with one key and one try; the host key must be known. Errors: as `open_transport`."""
-    import paramiko  # noqa: PLC0415 - see above
+    import paramiko
 
     logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # it logs tracebacks of what we put into words
     client = paramiko.SSHClient()
@@ -213,7 +213,7 @@ def _socket(host: str, port: int) -> socket.socket:
 
 
 def _transport(sock: socket.socket, **settings: object) -> paramiko.Transport:
-    import paramiko  # noqa: PLC0415 - see above
+    import paramiko
 
     transport = paramiko.Transport(sock, default_window_size=WINDOW_BYTES, **settings)
     options = transport.get_security_options()
@@ -228,7 +228,7 @@ def _answer_nothing(*_: object) -> None:
 
     Errors: that it asks.
     """
-    import paramiko  # noqa: PLC0415 - see above
+    import paramiko
 
     raise paramiko.BadAuthenticationType("it asks for more than a key", [])
 
@@ -241,7 +241,7 @@ def _words_of(error: Exception) -> str:
 
 
 def _explain(error: Exception, place: str, target: SshTarget) -> SyncError:
-    import paramiko  # noqa: PLC0415 - see above
+    import paramiko
 
     match error:
         case paramiko.BadHostKeyException():

@@ -64,7 +64,7 @@ def program_version() -> str:
 
     As it was at the first call: an upgrade changes what lies on the disk, and not the code that runs here.
     """
-    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - 20 ms that few callers need
+    from importlib.metadata import PackageNotFoundError, version
 
     try:
         return version("anchorleg")

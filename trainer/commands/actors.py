@@ -95,12 +95,12 @@ def actors(
         raise ConfigError("cli.direct-and-stream")
     wanted = _count(num_envs)
     folder = _folder(shared_dir)
-    from syncd import store  # noqa: PLC0415 - with the rest
-    from trainer.actors.actors import Actors, Plan  # noqa: PLC0415 - torch and the simulator
-    from trainer.actors.stopping import JobStop, Stop  # noqa: PLC0415
-    from trainer.actors.views import ActorDisplay  # noqa: PLC0415
-    from trainer.machine.host import read_host  # noqa: PLC0415
-    from trainer.sharing.selection import Choice  # noqa: PLC0415
+    from syncd import store
+    from trainer.actors.actors import Actors, Plan
+    from trainer.actors.stopping import JobStop, Stop
+    from trainer.actors.views import ActorDisplay
+    from trainer.machine.host import read_host
+    from trainer.sharing.selection import Choice
 
     choice, where = Choice.parse(policy or ("needed" if contribute else "latest")), _shared(folder)
     host = read_host()
@@ -151,7 +151,7 @@ def _giver(choice: Choice, job: Job | None, *, direct: bool) -> Giver | None:
 
     Each job of a run has an order of slots of its own.
     """
-    from trainer.actors.follower import Giver  # noqa: PLC0415 - with the rest
+    from trainer.actors.follower import Giver
 
     if choice.kind != "needed" and not (direct and choice.kind == "named"):
         return None
@@ -168,7 +168,7 @@ def _count(text: str) -> int | None:
 
 
 def _folder(shared_dir: Path | None) -> Path:
-    from trainer.sharing.selection import DEFAULT_SHARED_DIR  # noqa: PLC0415 - with the rest
+    from trainer.sharing.selection import DEFAULT_SHARED_DIR
 
     folder = user_path(shared_dir or DEFAULT_SHARED_DIR)
     try:
@@ -182,7 +182,7 @@ def _folder(shared_dir: Path | None) -> Path:
 
 def _shared(folder: Path) -> store.Shared:
     """The shared folder in `folder`, or itself; it may still be empty: then the actors wait."""
-    from syncd import store  # noqa: PLC0415 - with the rest
+    from syncd import store
 
     inner = folder / "shared"
     is_run = not (folder / "v1").is_dir() and (inner / "v1").is_dir()
@@ -190,7 +190,7 @@ def _shared(folder: Path) -> store.Shared:
 
 
 def _device(wanted: str, threads: int = 1) -> torch.device:
-    from trainer.machine import device as machine  # noqa: PLC0415 - torch
+    from trainer.machine import device as machine
 
     if wanted not in {"auto", "cpu", "cuda", "mps"}:
         raise ConfigError("cli.unknown-device", device=wanted)
@@ -200,10 +200,10 @@ def _device(wanted: str, threads: int = 1) -> torch.device:
 
 def _advice(wanted: int | None, user_id: str | None, host: Host, *, autotune: bool) -> Recommendation:
     """As `trainer autotune` measured; without it by a rule, and on the CPU: a dozen observations are soon through."""
-    from trainer.tuning.autotune import advise, find_profile  # noqa: PLC0415 - with the rest
+    from trainer.tuning.autotune import advise, find_profile
 
     if autotune:
-        from trainer.commands.autotune import AUTOTUNE_S, measured  # noqa: PLC0415
+        from trainer.commands.autotune import AUTOTUNE_S, measured
 
         measured(host, user_id, budget_s=AUTOTUNE_S, again=False)
     profile = find_profile(user_id, host)
@@ -217,7 +217,7 @@ def check_room(advice: Recommendation, host: Host) -> None:
 
     A number that is merely larger than what is free is the user's own decision; a note warns of it.
     """
-    from trainer.envs.memory import need_bytes  # noqa: PLC0415 - with the rest
+    from trainer.envs.memory import need_bytes
 
     there, need = host.memory_bytes, need_bytes(advice.num_envs, advice.workers)
     if there is not None and advice.num_envs > 1 and need > there:

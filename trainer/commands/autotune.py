@@ -80,8 +80,8 @@ def autotune(
         return
     if save:
         raise ConfigError("cli.save-without-config")
-    from trainer.machine.host import read_host  # noqa: PLC0415
-    from trainer.tuning.autotune import cache_file, recommend  # noqa: PLC0415
+    from trainer.machine.host import read_host
+    from trainer.tuning.autotune import cache_file, recommend
 
     host = read_host()
     with set_aside() if as_json else contextlib.nullcontext():
@@ -100,13 +100,13 @@ def measured(host: Host, user_id: str | None, *, budget_s: float, again: bool) -
 
     For `trainer actors --autotune` too. Errors: ConfigError, SaveError.
     """
-    from trainer.tuning.autotune import cache_file, is_of, read_facts, why_not, write_facts  # noqa: PLC0415
+    from trainer.tuning.autotune import cache_file, is_of, read_facts, why_not, write_facts
 
     path = cache_file(user_id or host.name)
     facts = read_facts(path)
     if facts is not None and is_of(facts, host) and not again:
         return facts, True
-    from trainer.tuning import benchmark  # noqa: PLC0415 - torch and the simulator
+    from trainer.tuning import benchmark
 
     if (why := why_not(path, facts, host)) and not again:
         _say(why)
@@ -122,9 +122,9 @@ def _say(line: str) -> None:
 
 def _tell(line: str, *, is_error: bool = False) -> None:
     """A line that a terminal breaks between words, a further one indented as far; a pipe gets it as it is."""
-    from rich.console import Console  # noqa: PLC0415
-    from rich.padding import Padding  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.text import Text
 
     out = Console(stderr=is_error, emoji=False, highlight=False)
     if out.is_terminal:
@@ -135,7 +135,7 @@ def _tell(line: str, *, is_error: bool = False) -> None:
 
 
 def _announce(budget_s: float) -> None:
-    from trainer.tuning.autotune import is_busy  # noqa: PLC0415
+    from trainer.tuning.autotune import is_busy
 
     if is_busy():
         _say("other programs keep this machine busy: the numbers will be low; measure anew when it is idle")
@@ -145,7 +145,7 @@ def _announce(budget_s: float) -> None:
 def _training(
     config: Path | None, preset: str | None, settings: list[str], budget_s: float, *, save: bool, as_json: bool
 ) -> None:
-    from trainer.config.read import YAML_SUFFIXES, read_section  # noqa: PLC0415 - with the rest
+    from trainer.config.read import YAML_SUFFIXES, read_section
 
     asked = read_section(config, preset, settings)
     if save and config is None:
@@ -157,11 +157,11 @@ def _training(
     if shutil.which("sbatch") and "SLURM_JOB_ID" not in os.environ:
         _say("this is no Slurm job: what is measured is this machine, not the one that the training will run on")
     _announce(budget_s)
-    from trainer.machine import device as machine  # noqa: PLC0415 - torch
-    from trainer.training.memory import shortage  # noqa: PLC0415 - numpy
-    from trainer.tuning.autotune import cache_file  # noqa: PLC0415
-    from trainer.tuning.training import advise  # noqa: PLC0415
-    from trainer.tuning.trials import try_settings  # noqa: PLC0415 - torch and the simulator
+    from trainer.machine import device as machine
+    from trainer.training.memory import shortage
+    from trainer.tuning.autotune import cache_file
+    from trainer.tuning.training import advise
+    from trainer.tuning.trials import try_settings
 
     try:
         with set_aside() if as_json else contextlib.nullcontext():
@@ -198,7 +198,7 @@ def compared(own: Setting, trials: Sequence[Trial], best: Advice) -> str:
 
 
 def _show_training(training: Training, tried: Tried, best: Advice) -> None:
-    from trainer.tuning.training import of_ranks  # noqa: PLC0415 - with the rest
+    from trainer.tuning.training import of_ranks
 
     order = sorted(
         tried.trials, key=lambda trial: (trial.setting.threads, trial.setting.num_envs, trial.setting.workers)
@@ -244,9 +244,9 @@ def _show_training(training: Training, tried: Tried, best: Advice) -> None:
 
 
 def _table(names: list[str], rows: list[list[str]], *, best: list[bool]) -> None:
-    from rich.console import Console  # noqa: PLC0415
+    from rich.console import Console
 
-    from trainer.showing.frame import print_table  # noqa: PLC0415
+    from trainer.showing.frame import print_table
 
     print_table(Console(emoji=False, highlight=False), names, rows, is_numbers=True, best=best)
 

@@ -71,11 +71,11 @@ def compare(
 
     On a cluster train them as experiments of one run, and give that run here.
     """
-    from rich.console import Console  # noqa: PLC0415
+    from rich.console import Console
 
-    from trainer.showing.comparetable import comparison_as_json, not_apart, show_comparison  # noqa: PLC0415 - numpy
-    from trainer.showing.comparison import rising  # noqa: PLC0415
-    from trainer.showing.contenders import contenders_at, must_share_environment  # noqa: PLC0415
+    from trainer.showing.comparetable import comparison_as_json, not_apart, show_comparison
+    from trainer.showing.comparison import rising
+    from trainer.showing.contenders import contenders_at, must_share_environment
 
     console = Console(emoji=False, highlight=False, markup=False)
     with set_aside() if as_json else contextlib.nullcontext():
@@ -85,8 +85,8 @@ def compare(
                 options = ", ".join("--set" if name == "settings" else f"--{name.replace('_', '-')}" for name in unused)
                 raise ConfigError("compare.options-of-runs", options=options)
         else:
-            from trainer.envs.suite import spaces_of  # noqa: PLC0415
-            from trainer.tuning.contest import entries, train_all  # noqa: PLC0415
+            from trainer.envs.suite import spaces_of
+            from trainer.tuning.contest import entries, train_all
 
             chosen = chosen_of(algorithms.split(","), steps, config, preset, settings or [])
             must_share_environment(list(chosen.items()))
@@ -109,7 +109,7 @@ def compare(
     else:
         show_comparison(contenders, console)
     if out is not None or not as_json:
-        from trainer.showing.compareplot import draw_comparison  # noqa: PLC0415 - matplotlib
+        from trainer.showing.compareplot import draw_comparison
 
         picture = out or Path("compare.png")
         draw_comparison(contenders, picture, ", ".join(one.name for one in contenders))

@@ -67,8 +67,8 @@ def import_(
     as_json: JsonOption = False,
 ) -> None:
     """Decode films, or a LeRobotDataset v3.0, once into frames of one size. It can be killed, and goes on."""
-    from trainer.demos.films import import_films  # noqa: PLC0415 - numpy
-    from trainer.demos.lerobot import import_lerobot, is_dataset  # noqa: PLC0415
+    from trainer.demos.films import import_films
+    from trainer.demos.lerobot import import_lerobot, is_dataset
 
     with _progress("episodes") as progress:
         if is_dataset(source):
@@ -109,7 +109,7 @@ def record(
 
     One that was trained from the state shows one that is to learn from pictures how it is done.
     """
-    from trainer.demos import recording  # noqa: PLC0415 - numpy
+    from trainer.demos import recording
 
     aside = set_aside() if as_json else nullcontext()
     with aside, _progress("episodes") as progress:
@@ -118,7 +118,7 @@ def record(
             chosen = training.seed if seed is None else seed
             teacher = recording.scripted(training.env, camera or [], size, chosen)
         else:
-            from trainer.evaluation.playable import find_playable  # noqa: PLC0415 - torch
+            from trainer.evaluation.playable import find_playable
 
             if config or preset or settings:
                 raise ConfigError("demos.settings-of-trained")
@@ -135,8 +135,8 @@ def export(
     out: Annotated[Path, typer.Option(help="The new folder of the data set.")],
 ) -> None:
     """Write demonstrations as a LeRobotDataset v3.0."""
-    from trainer.demos.lerobot_export import export_lerobot, left_out  # noqa: PLC0415 - numpy
-    from trainer.demos.store import Demos  # noqa: PLC0415
+    from trainer.demos.lerobot_export import export_lerobot, left_out
+    from trainer.demos.store import Demos
 
     found = Demos.open(demos)
     with _progress("episodes") as progress:
@@ -174,11 +174,11 @@ def fit(
     if job is not None:
         job.listen()  # before the slow imports
     asked = read_section(config, preset, settings or []).training
-    from trainer.demos import fitting  # noqa: PLC0415 - torch
-    from trainer.demos.store import Demos  # noqa: PLC0415
-    from trainer.history.read import read  # noqa: PLC0415
-    from trainer.training.begin import run  # noqa: PLC0415
-    from trainer.training.features.progress import Silent, TrainingDisplay  # noqa: PLC0415
+    from trainer.demos import fitting
+    from trainer.demos.store import Demos
+    from trainer.history.read import read
+    from trainer.training.begin import run
+    from trainer.training.features.progress import Silent, TrainingDisplay
 
     found = Demos.open(demos)
     training = fitting.cloning_of(
@@ -254,7 +254,7 @@ def _show(demos: Demos, *, as_json: bool) -> None:
 @contextmanager
 def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
     """On a terminal only."""
-    from rich.console import Console  # noqa: PLC0415
+    from rich.console import Console
 
     with Console(stderr=True).status("looking") as status:
         yield lambda done, total: status.update(f"{done:,} of {total:,} {what}")

@@ -35,11 +35,11 @@ def export(
     It takes observations as the environment gives them and the number of the task, and gives actions from -1 to 1,
     or a choice from 0 on. docs/export.md shows how to use it.
     """
-    from rich.console import Console  # noqa: PLC0415
+    from rich.console import Console
 
-    from trainer.evaluation.playable import find_playable  # noqa: PLC0415
-    from trainer.exporting.export import export as write  # noqa: PLC0415 - torch
-    from trainer.exporting.export import kind_of  # noqa: PLC0415
+    from trainer.evaluation.playable import find_playable
+    from trainer.exporting.export import export as write
+    from trainer.exporting.export import kind_of
 
     kind_of(out)  # before anything is read
     found = find_playable(policy, shared_dir, "cpu", best=best, averaged=averaged, slot=slot)

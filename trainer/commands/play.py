@@ -52,13 +52,13 @@ def play(
     slot: SlotOption = None,
 ) -> None:
     """Play single episodes with the deterministic policy, and make a video of them."""
-    from trainer.showing.film import check_place, film  # noqa: PLC0415 - with the rest
+    from trainer.showing.film import check_place, film
 
     if out is not None:
         check_place(out)
-    from trainer.errors import ConfigError  # noqa: PLC0415 - with the rest
-    from trainer.evaluation.playable import find_playable  # noqa: PLC0415 - torch
-    from trainer.machine import drawing  # noqa: PLC0415
+    from trainer.errors import ConfigError
+    from trainer.evaluation.playable import find_playable
+    from trainer.machine import drawing
 
     found = find_playable(policy, shared_dir, device, best=best, averaged=averaged, slot=slot)
     found.task_index(task)
@@ -70,7 +70,7 @@ def play(
     # Before anything loads mujoco. Not all others are MuJoCo's, and those say themselves what is missing.
     with contextlib.nullcontext() if is_metaworld else contextlib.suppress(ConfigError):
         drawing.prepare()
-    from trainer.showing.play import PlayedTask, WatchedTask  # noqa: PLC0415 - the simulator
+    from trainer.showing.play import PlayedTask, WatchedTask
 
     solved = 0
     made: PlayedTask | WatchedTask = (

@@ -26,11 +26,11 @@ def plot(runs: RunsArgument, out: OutOption = None, as_json: JsonOption = False)
 
     Slots of a run that differ in their seed alone are shown together, with 95 % intervals. Several runs are compared.
     """
-    from rich.console import Console  # noqa: PLC0415
+    from rich.console import Console
 
-    from trainer.showing.learning import find_curves  # noqa: PLC0415 - numpy
-    from trainer.showing.summary import summaries  # noqa: PLC0415
-    from trainer.showing.tables import runs_as_json, show_runs  # noqa: PLC0415
+    from trainer.showing.learning import find_curves
+    from trainer.showing.summary import summaries
+    from trainer.showing.tables import runs_as_json, show_runs
 
     found = summaries(find_curves(*runs))
     drawn = [] if as_json and out is None else _draw(found, out or Path("curves.png"))
@@ -43,8 +43,8 @@ def plot(runs: RunsArgument, out: OutOption = None, as_json: JsonOption = False)
 
 def _draw(found: list[Summary], picture: Path) -> list[Path]:
     """The files that were written."""
-    from trainer.showing.plot import draw_curves  # noqa: PLC0415 - matplotlib
-    from trainer.showing.taskplots import draw_bars, draw_tasks  # noqa: PLC0415
+    from trainer.showing.plot import draw_curves
+    from trainer.showing.taskplots import draw_bars, draw_tasks
 
     names = [run.run for run in found]
     title = ", ".join(names)

@@ -29,9 +29,9 @@ def wandb(
 
     With WANDB_MODE=online a job sends them itself while it trains; then this fills in whatever did not arrive.
     """
-    from trainer.history.slots import find_histories, told_where  # noqa: PLC0415
-    from trainer.wandb.lines import Destination  # noqa: PLC0415
-    from trainer.wandb.upload import library, write  # noqa: PLC0415 - numpy
+    from trainer.history.slots import find_histories, told_where
+    from trainer.wandb.lines import Destination
+    from trainer.wandb.upload import library, write
 
     unset = "env -u WANDB_RESUME " if os.environ.get("WANDB_RESUME") else ""  # it would send every row twice
     library()  # before anything is read: one sentence where it is missing

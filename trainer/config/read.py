@@ -200,7 +200,7 @@ def _foreign(letter: str) -> str:
 
 
 def _of_yaml(text: str) -> Any:
-    import yaml  # noqa: PLC0415 - most configs are JSON, and every command of a person waits for its imports
+    import yaml
 
     try:
         return _loader()(text).get_single_data()
@@ -218,7 +218,7 @@ def _at(mark: Any) -> dict[str, int]:
 @cache
 def _loader() -> Any:
     """PyYAML's safe loader, with the values that JSON has and no others."""
-    import yaml  # noqa: PLC0415 - as in `_of_yaml`
+    import yaml
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
         yaml_implicit_resolvers = {None: [(kind, re.compile(rf"(?:{form})\Z")) for kind, form in _PLAIN.items()]}  # noqa: RUF012
@@ -265,7 +265,7 @@ def line_of(path: Path, place: str) -> str:
     """`, line 3` where the field of a dotted name stands in a config, or the last part of its name that stands there;
     "" where none does. JSON is read as the YAML that it is.
     """
-    import yaml  # noqa: PLC0415 - as in `_of_yaml`
+    import yaml
 
     line = ""
     try:

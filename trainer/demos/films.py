@@ -65,7 +65,7 @@ class Film:
     """
 
     def __init__(self, path: Path, size: int, fps: float | None = None) -> None:
-        import av  # noqa: PLC0415 - an extra
+        import av
 
         self._path, self._size, self._every, self._errors = path, size, fps, av.FFmpegError
         self.was_cut, self.second = False, 0.0

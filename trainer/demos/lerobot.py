@@ -339,8 +339,8 @@ def _of_episode(numbers: Arrays, row: _Row) -> dict[str, npt.NDArray[Any]]:
 
 def _table(path: Path, columns: list[str]) -> Any:
     """Those of `columns` that a Parquet file has, as pyarrow has them. Errors: ConfigError; ModuleNotFoundError."""
-    import pyarrow as pa  # noqa: PLC0415 - an extra, and 0.3 s
-    from pyarrow import parquet  # noqa: PLC0415
+    import pyarrow as pa
+    from pyarrow import parquet
 
     try:
         return parquet.ParquetFile(path).read(columns=columns)

@@ -90,8 +90,8 @@ def _whole_fps(told: DemosManifest, out: Path) -> int:
 
 
 def _write(demos: Demos, folder: Path, fps: int, progress: Progress) -> None:
-    import pyarrow as pa  # noqa: PLC0415 - an extra, and 0.3 s
-    from pyarrow import parquet  # noqa: PLC0415
+    import pyarrow as pa
+    from pyarrow import parquet
 
     told, reader = demos.manifest, demos.read()
     cameras = [f"{IMAGES}{camera}" for camera in told.cameras]
@@ -144,7 +144,7 @@ def _files(
     folder: Path, cameras: Sequence[str], frame: tuple[int, int, int], at: Mapping[str, int], fps: int
 ) -> Iterator[tuple[dict[str, Callable[[Picture], None]], Callable[[Any], None]]]:
     """What takes the frames of each camera, and the tables of rows, of the files at one place."""
-    from pyarrow import parquet  # noqa: PLC0415 - as above
+    from pyarrow import parquet
 
     path, writers = folder / DATA_PATH.format(**at), list[Any]()
     make_folder(path.parent)
@@ -183,7 +183,7 @@ def _columns(
 
 def _arrow(values: npt.NDArray[Any]) -> Any:
     """Of [T] or [T, n] as upstream's reader asks for it: one number a row, or a list of n."""
-    import pyarrow as pa  # noqa: PLC0415 - as above
+    import pyarrow as pa
 
     flat = pa.array(values.reshape(-1))
     return flat if len(flat) == len(values) else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
@@ -224,7 +224,7 @@ def _info(
 
 def _tasks(tasks: list[str]) -> Any:
     """As pandas keeps a table whose index is `task`: where LeRobot looks tasks up."""
-    import pyarrow as pa  # noqa: PLC0415 - as above
+    import pyarrow as pa
 
     described = [
         {"name": name, "field_name": name, "pandas_type": kind, "numpy_type": numpy, "metadata": None}

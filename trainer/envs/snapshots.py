@@ -155,7 +155,7 @@ class _Mujoco:
     name = "mujoco"
 
     def __init__(self, core: Any) -> None:
-        import mujoco  # noqa: PLC0415 - this environment has loaded it
+        import mujoco
 
         self._core = core
         self._mujoco = mujoco

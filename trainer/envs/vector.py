@@ -261,7 +261,7 @@ class VectorEnv:
         if self.num_workers > 0 and not self._is_native:
             self._pool = WorkerPool(self.spec, self.spaces.tasks, self.num_workers, self._buffers, self._native)
             return
-        from trainer.envs.group import EnvGroup  # noqa: PLC0415 - a learner with workers needs no simulator itself
+        from trainer.envs.group import EnvGroup
 
         threads = max(1, self.num_workers)
         self._group = EnvGroup(self.spec, self.suite, range(self.num_envs), self._buffers, self._native, threads)

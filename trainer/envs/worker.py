@@ -73,16 +73,16 @@ def _close(group: Any) -> None:
 
 
 def _timed(suite: Any, learner: Channel) -> float:
-    from trainer.envs.quick import step_seconds  # noqa: PLC0415 - as below
-    from trainer.envs.suite import SuiteRef  # noqa: PLC0415
+    from trainer.envs.quick import step_seconds
+    from trainer.envs.suite import SuiteRef
 
     return step_seconds(SuiteRef.from_json(suite).open(), lambda doing: learner.send(channel.DOING, doing))
 
 
 def _set_up(message: WorkerMessage, buffers_fd: int) -> Any:
-    from trainer.envs.group import EnvGroup  # noqa: PLC0415
-    from trainer.envs.shared import SharedBuffers  # noqa: PLC0415 - the simulator is loaded once the signals are dealt with
-    from trainer.envs.step import VectorSpec  # noqa: PLC0415
+    from trainer.envs.group import EnvGroup
+    from trainer.envs.shared import SharedBuffers
+    from trainer.envs.step import VectorSpec
 
     spec = VectorSpec.from_json(message.meta["spec"])
     suite = spec.suite.open()

@@ -44,8 +44,8 @@ def _evaluate(out: TextIO) -> int:
     be_expendable()
     threading.Thread(target=_end_with_the_learner, daemon=True).start()
 
-    from trainer.errors import TrainerError  # noqa: PLC0415 - once the signals are dealt with
-    from trainer.evaluation.checkpoints import evaluate_checkpoint  # noqa: PLC0415 - torch and the simulator
+    from trainer.errors import TrainerError
+    from trainer.evaluation.checkpoints import evaluate_checkpoint
 
     voice = EvaluationReporter(out)
     try:

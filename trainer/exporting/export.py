@@ -97,8 +97,8 @@ def play_pt2(path: Path, _module: nn.Module, observation: F32, task: I64) -> tup
 
 def make_onnx(module: nn.Module, card: Card) -> bytes:
     """An ONNX model and the card in its `metadata_props`. Errors: ModuleNotFoundError without onnx and onnxscript."""
-    import onnx  # noqa: PLC0415 - optional
-    import onnxscript  # noqa: F401, PLC0415 - what torch translates with
+    import onnx
+    import onnxscript  # noqa: F401 - what torch translates with
 
     with _quiet():
         program = torch.onnx.export(
@@ -124,8 +124,8 @@ def make_onnx(module: nn.Module, card: Card) -> bytes:
 
 def play_onnx(path: Path, _module: nn.Module, observation: F32, task: I64) -> tuple[str, F32]:
     """Evaluate the model by ONNX's own reference, which is numpy: onnxruntime may not be there."""
-    import onnx  # noqa: PLC0415 - as above
-    from onnx.reference import ReferenceEvaluator  # noqa: PLC0415
+    import onnx
+    from onnx.reference import ReferenceEvaluator
 
     model = onnx.load_from_string(path.read_bytes())
     card = {entry.key: entry.value for entry in model.metadata_props}[NAME]

@@ -17,7 +17,7 @@ _SCENE = """
 
 def main() -> int:
     """Exit code 0 where MuJoCo can draw here. Prints one JSON object: `driver`, OpenGL's renderer and version."""
-    import mujoco  # noqa: PLC0415 - only in this process
+    import mujoco
 
     model = mujoco.MjModel.from_xml_string(_SCENE)
     data = mujoco.MjData(model)
@@ -30,7 +30,7 @@ def main() -> int:
 
 
 def _driver() -> str:
-    from OpenGL import GL  # noqa: PLC0415 - once MuJoCo has said which platform
+    from OpenGL import GL
 
     return " ".join(GL.glGetString(name).decode() for name in (GL.GL_RENDERER, GL.GL_VERSION))
 

@@ -214,7 +214,7 @@ def _met(rank: int, size: int, path: Path, host: str) -> Any:
     """The store that all know: rank 0's process has it. On one node it listens on the loopback address alone; what is
     in it stands under a random name, so a visitor by mistake finds and changes nothing.
     """
-    from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]  # noqa: PLC0415 - not in every torch
+    from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
     patience = timedelta(seconds=MEET_S)
     if rank != 0:

@@ -66,7 +66,7 @@ def film(
 
     Errors: ConfigError for a path that cannot be one; SaveError where it cannot be written.
     """
-    import imageio_ffmpeg  # noqa: PLC0415 - looks for its ffmpeg when it is loaded
+    import imageio_ffmpeg
 
     kind = path.suffix.lower()
     check_name(path)
@@ -119,7 +119,7 @@ def _begin(writer: Generator[None, Pixels | None]) -> None:
 
 def _frames_in(path: Path) -> int:
     """How many frames can be read from a film; 0 where it is none."""
-    import imageio_ffmpeg  # noqa: PLC0415 - as above
+    import imageio_ffmpeg
 
     try:
         return int(imageio_ffmpeg.count_frames_and_secs(str(path))[0])

@@ -21,12 +21,12 @@ SEED = 0
 
 def main(tasks: list[str]) -> int:
     """Exit code 0 where all tasks load and, unless that is disabled, one can be drawn."""
-    import numpy as np  # noqa: PLC0415 - the first words of a failure should be about what is missing
+    import numpy as np
 
-    from trainer.config.tasknames import BENCHMARKS  # noqa: PLC0415
-    from trainer.envs.suites.metaworld.env import TaskEnv  # noqa: PLC0415
-    from trainer.envs.suites.metaworld.goals import goal_table  # noqa: PLC0415
-    from trainer.showing.play import Camera  # noqa: PLC0415
+    from trainer.config.tasknames import BENCHMARKS
+    from trainer.envs.suites.metaworld.env import TaskEnv
+    from trainer.envs.suites.metaworld.goals import goal_table
+    from trainer.showing.play import Camera
 
     found: dict[str, Any] = {
         "metaworld": version("metaworld"),

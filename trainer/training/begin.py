@@ -72,7 +72,7 @@ Resimulate = Callable[[VectorSpec], Redo | None]
 
 
 def _resimulator(spec: VectorSpec) -> Redo | None:
-    from trainer.sharing.resimulation import Resimulator  # noqa: PLC0415 - loads the simulator: in the judge's thread
+    from trainer.sharing.resimulation import Resimulator
 
     return None if spec.suite.open().starts is None else Resimulator(spec.suite)
 

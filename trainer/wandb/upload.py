@@ -64,7 +64,7 @@ def library() -> Any:
         if variable.startswith("WANDB_") and not variable.startswith(heeded):
             del os.environ[variable]
     try:
-        import wandb  # noqa: PLC0415 - optional
+        import wandb
     except ImportError as error:
         if error.name != "wandb":
             raise ConfigError("wandb.not-loaded", why=error) from None

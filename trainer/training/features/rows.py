@@ -43,7 +43,7 @@ class TensorBoardEvents(Feature):
 
     def begin(self, run: RunningAttempt) -> None:
         try:
-            from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - a second that only this needs
+            from torch.utils.tensorboard import SummaryWriter
 
             silence(_ITS_THREAD)  # what goes wrong there, such as a full disk, is raised by the next `add_scalar`, too
             self._writer = SummaryWriter(str(self._folder), purge_step=self._after + 1)

@@ -106,19 +106,19 @@ class Suite:
 
     def make(self, task: int) -> Env:  # noqa: ARG002 - there is one
         """An arm."""
-        from trainer.envs.suites.arm.env import ArmEnv  # noqa: PLC0415 - a learner with workers needs no simulator
+        from trainer.envs.suites.arm.env import ArmEnv
 
         return ArmEnv(self.settings)
 
     def watched(self, task: int) -> WatchedArm:  # noqa: ARG002 - as above
         """One that can be drawn (`picture`)."""
-        from trainer.envs.suites.arm.gym import WatchedArm  # noqa: PLC0415 - as above
+        from trainer.envs.suites.arm.gym import WatchedArm
 
         return WatchedArm(self.settings)
 
     def script(self, task: int) -> Reacher:  # noqa: ARG002 - as above
         """What reaches without having learned: action [7] of the whole state [25]."""
-        from trainer.envs.suites.arm.env import Reacher  # noqa: PLC0415 - as above
+        from trainer.envs.suites.arm.env import Reacher
 
         return Reacher()
 
@@ -132,11 +132,11 @@ class Suite:
         self, places: int, fields: Mapping[str, npt.NDArray[Any]], threads: int, *, stop_at_success: bool
     ) -> ArmRows:
         """The C stepper."""
-        from trainer.envs.suites.arm.native.library import ArmRows, load  # noqa: PLC0415 - as above
+        from trainer.envs.suites.arm.native.library import ArmRows, load
 
         return ArmRows(load(), places, fields, threads, self.spaces.horizon, stop_at_success=stop_at_success)
 
     def _judged(self, tasks: Sequence[str]) -> frozenset[str]:  # noqa: ARG002 - there is one
-        from trainer.envs.suites.arm.native.trial import approved  # noqa: PLC0415 - loads a library: where it is wanted
+        from trainer.envs.suites.arm.native.trial import approved
 
         return approved(self.settings)

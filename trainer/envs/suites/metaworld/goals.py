@@ -81,7 +81,7 @@ def _draw(task: str, seed: int) -> Goals:
     The draws depend on the random numbers alone: every task's rejection rule looks at the drawn vector only. A test
     compares all fifty tasks with upstream.
     """
-    from metaworld.env_dict import ALL_V3_ENVIRONMENTS  # noqa: PLC0415 - half a second that only building needs
+    from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 
     env: Any = ALL_V3_ENVIRONMENTS[task]()
     env._freeze_rand_vec = False  # noqa: SLF001 - upstream has no other door

@@ -43,7 +43,7 @@ def approved(stepper: StepperLibrary, tasks: Sequence[str]) -> frozenset[str]:
     """Those of `tasks`, all ported, that step alike on both paths. The others are logged; unknown ones are tried."""
 
     def alike(task: str) -> bool:
-        from trainer.envs.suites.metaworld.native.trial import steps_alike  # noqa: PLC0415 - it loads the simulator
+        from trainer.envs.suites.metaworld.native.trial import steps_alike
 
         return steps_alike(stepper, task)
 
@@ -54,7 +54,7 @@ class Scripted:
     """Meta-World's own scripted policy of a task: the action [4] for a whole state [39]."""
 
     def __init__(self, task: str) -> None:
-        from metaworld.policies import ENV_POLICY_MAP  # noqa: PLC0415 - as below
+        from metaworld.policies import ENV_POLICY_MAP
 
         policy: Any = ENV_POLICY_MAP[task]
         self._policy = policy()
@@ -109,19 +109,19 @@ class Suite:
 
     def begin_early(self) -> None:
         """See `trainer.envs.suite.begin_early`."""
-        from trainer.envs.suites.metaworld.resets import compile_ahead, file_of  # noqa: PLC0415 - as below
+        from trainer.envs.suites.metaworld.resets import compile_ahead, file_of
 
         compile_ahead(map(file_of, self.tasks))
 
     def drop_early(self) -> None:
         """See `trainer.envs.suite.drop_early`."""
-        from trainer.envs.suites.metaworld.resets import drop_ahead  # noqa: PLC0415 - as below
+        from trainer.envs.suites.metaworld.resets import drop_ahead
 
         drop_ahead()
 
     def make(self, task: int) -> Env:
         """An instance: about 20 MiB, and 0.09 s for the first of a task."""
-        from trainer.envs.suites.metaworld.env import MetaworldEnv, TaskEnv  # noqa: PLC0415 - a learner with workers needs no simulator
+        from trainer.envs.suites.metaworld.env import MetaworldEnv, TaskEnv
 
         return MetaworldEnv(TaskEnv(self.tasks[task]), self.goals[task], self.settings)
 
@@ -140,6 +140,6 @@ class Suite:
         self, places: int, fields: Mapping[str, npt.NDArray[Any]], threads: int, *, stop_at_success: bool
     ) -> NativeRows:
         """The C stepper."""
-        from trainer.envs.suites.metaworld.native.rows import NativeRows  # noqa: PLC0415 - as above
+        from trainer.envs.suites.metaworld.native.rows import NativeRows
 
         return NativeRows(load(), places, fields, threads, self.spaces.horizon, stop_at_success=stop_at_success)
