@@ -39,7 +39,7 @@ def expanded(value: Any) -> list[Row]:
         if wrong is not None:
             raise FieldError("experiments.not-an-object", found=wrong)
         rows = [dict(row) for row in value]
-    else:  # a file's name too: whoever reads the config has read it
+    else:  # a file's name too: the reader of the config has read it
         raise FieldError("experiments.kind")
     if not rows:
         raise FieldError("experiments.none")

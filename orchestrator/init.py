@@ -37,7 +37,7 @@ def write_config(path: Path, partition: str | None, *, force: bool, out: Console
         raise ConfigError("init.no-folder", path=path, folder=path.parent)
     if path.exists() and not force:
         raise ConfigError("init.file-is-there", path=path)
-    # Whoever names a partition may know more than sinfo shows to everybody.
+    # A user who names a partition may know more than sinfo shows.
     answer = SlurmExecutor(Path.cwd(), dict(os.environ)).partitions(hidden=partition is not None)
     rows = answer.rows
     if answer.error is not None and "could not be run" not in answer.error:

@@ -5,7 +5,7 @@ copy of the code, and reads `job.json` there. Standard library only: any Python 
 
 The order of its first acts is the fence that makes at-least-once submission safe:
 
-1. link `attempts/<a>/claim`; whoever loses writes `duplicate-<host>-<pid>.json` and ends;
+1. link `attempts/<a>/claim`; the loser writes `duplicate-<host>-<pid>.json` and ends;
 2. write `parent.json`: what this attempt starts from, following each older attempt's own decision;
 3. only then start the program, with USR2 and TERM ignored (a Slurm `scancel` sends TERM to *every* process).
 

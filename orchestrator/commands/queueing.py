@@ -76,7 +76,7 @@ def rollback(
     without: Annotated[
         str, typer.Option(metavar="CONTRIBUTOR", help="Whose experience is not taken in again on the way.")
     ] = "",
-    why: Annotated[str, typer.Option(help="Kept beside the decision, for whoever reads it later.")] = "",
+    why: Annotated[str, typer.Option(help="Kept beside the decision, for later readers.")] = "",
     run: RunOption = None,
     config: ConfigOption = None,
 ) -> None:

@@ -1,8 +1,8 @@
 """Successive halving: experiments work up to a rung, and the best of each rung go on to the next one. Pure.
 
-ASHA (Li et al. 2020, arXiv 1810.05934): nobody waits for a rung to be full. Whoever is among the best 1/factor of those
-that have reached a rung so far may pass it when a place is free; else a new experiment begins. What was decided stands
-in the ledger (`Slot.rungs`, `Slot.level`), so a controller that dies decides nothing twice.
+ASHA (Li et al. 2020, arXiv 1810.05934): nobody waits for a rung to be full. An experiment among the best 1/factor of
+those that have reached a rung so far may pass it when a place is free; else a new experiment begins. What was decided
+stands in the ledger (`Slot.rungs`, `Slot.level`), so a controller that dies decides nothing twice.
 """
 
 from __future__ import annotations

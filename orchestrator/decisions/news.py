@@ -51,7 +51,7 @@ def news_of_slots(before: Ledger, after: Ledger, slots: int) -> list[tuple[str, 
 
 
 def news_of(before: Ledger, after: Ledger, slots: int, now: float) -> tuple[Ledger, list[tuple[str, dict[str, Any]]]]:
-    """`after`, with what has been told noted in it, and all that is to be told of the step from `before`, as above."""
+    """`after`, with what has been told noted in it, and the news of the step from `before`."""
     told = news_of_slots(before, after, slots)
     if after.blind_since is not None and not after.blind_told and now - after.blind_since >= BLIND_LONG_S:
         told.append(("blind", {"since": after.blind_since, "words": after.blind_error}))

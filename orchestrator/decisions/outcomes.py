@@ -93,7 +93,7 @@ def put_off_by(last: SubmitOutcome | None, *, is_wished: bool) -> SubmitRefused 
     """Why the next job of this tick is not even tried, after the answer `last` to the one before; None: it is.
 
     One limit counts for all, and so does a scheduler that does not answer: each try would take as long. An answer that
-    is only unclear came at once. And whoever wishes for something else (`is_wished`), such as a stop, does not wait for
+    is only unclear came at once. And a wish for something else (`is_wished`), such as a stop, does not wait for
     a hundred submissions.
     """
     if isinstance(last, SubmitRefused) and last.kind == "quota":

@@ -120,7 +120,7 @@ def _submits(
 
 
 def candidates(ledger: Ledger, limits: Limits, newest_folder: dict[int, int]) -> list[Slot]:
-    """The slots that are to get a job as soon as there is room, the next one first: whoever works above the highest
+    """The slots that are to get a job as soon as there is room, the next one first: one that works above the highest
     rung then. Of equals those that have passed it already, whose turn it is; then those that may pass it now, the best
     first. Who waits at a rung is none.
     """
@@ -176,7 +176,7 @@ def next_attempt(slot: Slot, newest_folder: int) -> int | None:
         return None
     current = slot.current
     if current is not None and current.verdict is None:
-        # A claimed attempt is never submitted again: whoever has it will be adopted.
+        # A claimed attempt is never submitted again: the job that has it will be adopted.
         return current.number if current.claimed_by is None else None
     return max([newest_folder, *(attempt.number for attempt in slot.attempts)]) + 1
 

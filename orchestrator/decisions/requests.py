@@ -31,8 +31,8 @@ def with_slots(ledger: Ledger, count: int) -> Ledger:
 def with_request(ledger: Ledger, request: Request, run_name: str) -> Ledger:
     """`ledger` after one request. It is taken up once: its number stays in the ledger.
 
-    The slots of an `add` are there already (`with_slots`). Whoever is added or goes on may change who is among the best
-    of a rung, so those that were behind wait again.
+    The slots of an `add` are there already (`with_slots`). A slot that is added or goes on may change which are among
+    the best of a rung, so those that were behind wait again.
     """
     slots = list(ledger.slots)
     if request.kind in {"add", "resume"}:

@@ -1,6 +1,6 @@
 """The word of a cloud that it is about to take this machine away: AWS's and Google's metadata services.
 
-They answer at a link-local address, to whoever is on the machine; no account is needed, and no proxy is used. Where
+They answer at a link-local address, to any program on the machine; no account is needed, and no proxy is used. Where
 they are is said by the variables that their own tools have (`AWS_EC2_METADATA_SERVICE_ENDPOINT`, `GCE_METADATA_HOST`).
 What comes from there is read with a limit on its time and its length, and anything but a notice in its documented form
 is no notice.

@@ -159,7 +159,7 @@ class SlurmExecutor:
     def accounting(self, since: float) -> Accounting:
         """One `sacct`. A site without accounting, or without the command, is `disabled`."""
         asked_at = self._clock()
-        # Relative to the machine's own now: a time of day would be read in the time zone of whoever reads it.
+        # Relative to the machine's own now: a time of day would be read in the reader's time zone.
         age_s = max(0, math.ceil(asked_at - since + CLOCK_SLACK_S))
         command = ["sacct", "-X", "-u", self._user, "-S", f"now-{age_s}", *SACCT_OPTIONS]
         path = self._env.get("PATH")

@@ -1,4 +1,4 @@
-"""Any environment of Gymnasium's interface, shown to whoever watches the job: one wrapper around it.
+"""Any environment of Gymnasium's interface, shown to those who watch the job: one wrapper around it.
 
 ::
 

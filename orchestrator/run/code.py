@@ -69,7 +69,7 @@ def fix_code(code_dir: Path) -> str:
     """Copy the packages to `code_dir/<hash>`; of a copy that is there, mend what is missing or differs. Returns the
     hash. Errors: OSError.
 
-    It may be done beside whoever owns the run: each file that is mended comes whole, with the content of before.
+    It may be done beside the run's owner: each file that is mended comes whole, with the content of before.
     """
     contents = _contents()
     code = _hash_of(contents)

@@ -8,9 +8,9 @@ An owner is gone when it said so (`lease/<epoch>.released`), when it ran here an
 ledger's beat did not change for `TTL_S` on the *observer's* clock: a process that hangs for so long keeps nothing
 going, even if it is there. It is never taken for gone because of a clock.
 
-Names and contents of a shared folder may be seen up to a minute late, each by itself. So whoever says that it is done
-also says its last beat, and a successor waits until it sees that one: in an older ledger, jobs would be missing that
-were submitted just now.
+Names and contents of a shared folder may be seen up to a minute late, each by itself. So an owner that says that it is
+done also says its last beat, and a successor waits until it sees that one: in an older ledger, jobs would be missing
+that were submitted just now.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PASSING_TIMEOUT_S = TTL_S + 60.0
 #: No file is seen later than this (the longest attribute cache of NFS is 60 s); what is missing then was taken away.
 LATE_S = 75.0
 PASSING_LOOK_S = 0.1
-#: Whoever waits minutes for a machine's word need not read a shared folder ten times a second.
+#: A wait of minutes for a machine's word need not read a shared folder ten times a second.
 WORD_LOOK_S = 1.0
 #: A crontab's line may fail to run so often before it counts as gone; farther apart than that, ticks are a person's.
 TICKS_MISSED = 3
@@ -200,7 +200,7 @@ def _beat(run_dir: RunDir, epoch: int) -> int | None:
 def _free_epoch(run_dir: RunDir, monotonic: Callable[[], float]) -> int:
     """The epoch that may be taken. Errors: LeaseHeld; OSError where it cannot be told now."""
     run_dir.disk.make_folder(run_dir.lease, exist_ok=True)
-    # Read before the look at its owner: whoever takes it meanwhile makes our link fail.
+    # Read before the look at its owner: one who takes it meanwhile makes our link fail.
     epoch = highest_epoch(run_dir) + 1
     if owner := living_owner(run_dir, monotonic=monotonic):
         raise LeaseHeld("controller.lives", owner=owner)

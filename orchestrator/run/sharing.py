@@ -123,7 +123,7 @@ def troubles(config: RunConfig, folder: Path, run_dir: RunDir) -> list[str]:
             return found + list(_ours_at_theirs(shared))
         return found + (list(_theirs_at_ours(config, shared)) if config.collaboration.group is not None else [])
     except OSError as error:
-        return [f"{error.filename or shared} cannot be looked at ({error.strerror}). Ask whoever owns it."]
+        return [f"{error.filename or shared} cannot be looked at ({error.strerror}). Ask its owner."]
 
 
 def _others_above(folder: Path) -> Iterator[str]:

@@ -90,7 +90,7 @@ def with_world_size(asked: StartRequest) -> StartRequest:
 
 
 def _left_in_the_file(recorded: RunConfig, path: Path, run_dir: RunDir) -> tuple[str, ...]:
-    """What the run's config file says otherwise than the run's record: whoever edited it expects it to count."""
+    """What the run's config file says otherwise than the run's record: an edit is expected to count."""
     try:
         file = load_config(path, {})
     except ConfigError:

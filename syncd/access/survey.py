@@ -72,7 +72,7 @@ def _about(path: str) -> list[str]:
     interpreter that this names, which has programs of the run's version; both empty without one of this account's own.
     `mine FOLDER NAME`: whether the folder and the program in it are this account's; `$d` is then where it really is.
 
-    Whoever owns the folder at `path` may be a stranger: he names no program that this account would run.
+    The owner of the folder at `path` may be a stranger, who names no program that this account would run.
     """
     return [
         f"p={shlex.quote(path)}",

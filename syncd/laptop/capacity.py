@@ -1,6 +1,6 @@
 """How much of this machine a mirror takes, whatever its server offers.
 
-Whoever serves names runs, slots and curves as many as they like. What is beyond a limit is passed over before it is
+A server may name as many runs, slots and curves as it likes. What is beyond a limit is passed over before it is
 fetched, and said; what is here stays, and the rest goes on. No honest server comes near a limit.
 """
 

@@ -4,7 +4,7 @@
 
     runs/<run_id>/terms.json    written by the run's learners, from `collaboration` in the owner's config
 
-Whoever takes in segments asks (`syncd.shared.reception`): the server, the gate, and the learner itself.
+Asked by all that take in segments (`syncd.shared.reception`): the server, the gate, and the learner itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is on offer below one `$SHARED`, and what of it changed since it was last told.
+"""What is on offer below one `$SHARED`, and what changed since the last message.
 
 A disk of this machine tells of changes (`syncd.wire.events`), and is looked at when it does. Network folders tell
 nobody, and cache what `stat` says for seconds: so `LATEST.json` is opened and read, again and again. Each kind of look

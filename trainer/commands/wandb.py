@@ -18,7 +18,7 @@ ProjectOption = Annotated[
     typer.Option(envvar="WANDB_PROJECT", help="Project on W&B; left out: what the run's jobs were told, or anchorleg."),
 ]
 EntityOption = Annotated[
-    str | None, typer.Option(envvar="WANDB_ENTITY", help="User or team on W&B; left out: as above, or whose key it is.")
+    str | None, typer.Option(envvar="WANDB_ENTITY", help="User or team on W&B; left out: as --project, else the key's.")
 ]
 
 
