@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -89,10 +91,12 @@ def test_a_node_that_does_not_see_the_runs_folder_is_not_the_programs_fault(
     slurm.wait_for(lambda: rows_of(slurm, relay), "the job")
     (job,) = rows_of(slurm, relay)
 
+    os.kill(controller.pid, signal.SIGSTOP)  # it would make the folder again
     away = Path(job.work_dir).rename(tmp_path / "away")
     slurm.ask("scontrol", "release", str(job.job_id))
     slurm.wait_for(lambda: job.job_id not in {row.job_id for row in rows_of(slurm, relay)}, "its end")
     away.rename(job.work_dir)
+    os.kill(controller.pid, signal.SIGCONT)
     slurm.wait_for(lambda: {row.job_id for row in rows_of(slurm, relay)} - {job.job_id}, "the next job")
     (row,) = (row for row in rows_of(slurm, relay) if row.job_id != job.job_id)
     slurm.ask("scontrol", "release", str(row.job_id))
