@@ -33,7 +33,7 @@ def learned(kind, precision, updates):
     training = a_training(precision=precision, **KINDS[kind])
     learner = learner_of(training)
     with rounding(training.off_policy, CPU):
-        measured = [learn(learner, a_batch(seed=seed)) for seed in range(updates)]
+        measured = [learn(learner, a_batch(96, seed)) for seed in range(updates)]
     return torch.stack(measured), learner.state().tensors
 
 
