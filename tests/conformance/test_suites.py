@@ -198,6 +198,7 @@ def played(ref, workers, stepper, interrupted_at=None):
     return seen
 
 
+@pytest.mark.long
 def test_workers_steppers_and_interruptions_change_no_bit(ref):
     plain = played(ref, 0, "python")
     assert played(ref, 2, "python", interrupted_at=17) == plain

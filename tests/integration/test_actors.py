@@ -44,6 +44,7 @@ def play_and(folder, do, **settings):
         do(running)
 
 
+@pytest.mark.long
 def test_who_is_not_needed_plays_to_be_watched_and_records_nothing(tmp_path):
     publish(tmp_path, training=TRAINING)
     learner = Job(tmp_path / "run", 0, 1, run_id=RUN, shared_dir=tmp_path, accepts_contributions=True)
@@ -70,6 +71,7 @@ def test_they_wait_for_a_first_policy_and_say_so(tmp_path):
         wait_for(lambda: screen.is_playing("1-1") and screen.last.steps > 0, "play")
 
 
+@pytest.mark.long
 def test_300_segments_of_them_are_honest_and_a_newer_policy_is_swapped_in_between_two_steps(tmp_path):
     publish(tmp_path, training=TRAINING)
     with actors(tmp_path) as (screen, _):
@@ -188,6 +190,7 @@ def test_a_torn_blob_is_never_played(tmp_path):
         assert screen.last.policy == "1-1"
 
 
+@pytest.mark.long
 def test_best_changes_the_slot_at_the_end_of_the_episodes_and_names_it_in_the_segments(tmp_path):
     training = training_of(horizon=LONG_HORIZON)
     publish(tmp_path, training=training, success=0.2)
@@ -208,6 +211,7 @@ def test_best_changes_the_slot_at_the_end_of_the_episodes_and_names_it_in_the_se
         assert slot == 1 or all(verdict.segment.steps == LONG_HORIZON for verdict in found)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("contribute", [False, True])
 def test_where_episodes_end_at_times_of_their_own_the_slot_changes_all_the_same(tmp_path, monkeypatch, contribute):
     """All eight at once would take hours."""
@@ -235,6 +239,7 @@ def python_steps(monkeypatch):
     monkeypatch.setattr("trainer.envs.workers.MAX_REPLACED", 0)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("python_steps")
 def test_a_killed_worker_is_replaced_and_what_it_played_before_is_kept(tmp_path):
     publish(tmp_path, training=TRAINING)
@@ -250,6 +255,7 @@ def test_a_killed_worker_is_replaced_and_what_it_played_before_is_kept(tmp_path)
     assert all(isinstance(verdict, Accepted) for verdict in found)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("python_steps")
 def test_workers_that_die_again_and_again_end_it_with_one_sentence(tmp_path, monkeypatch):
     publish(tmp_path, training=TRAINING)
@@ -304,6 +310,7 @@ def command(folder, *more):
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_it_and_keeps_what_was_played(tmp_path):
     publish(tmp_path, training=TRAINING)
     process = subprocess.Popen(
@@ -322,6 +329,7 @@ def test_ctrl_c_ends_it_and_keeps_what_was_played(tmp_path):
     assert f"recorded {len(segments_in(tmp_path)):,} segments" in last
 
 
+@pytest.mark.long
 def test_it_ends_by_itself_and_speaks_json(tmp_path):
     publish(tmp_path, training=TRAINING)
     done = subprocess.run(  # noqa: PLW1510 - the code is what is tested
@@ -339,6 +347,7 @@ def test_it_ends_by_itself_and_speaks_json(tmp_path):
     assert not (tmp_path / "outbox").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("folder", "more", "wrong"),
     [
@@ -375,6 +384,7 @@ def test_without_a_folder_they_play_with_what_syncd_mirrors(tmp_path):
     assert json.loads(done.stdout.splitlines()[-1])["policy"] == "1-1"
 
 
+@pytest.mark.long
 def test_ctrl_c_while_the_environments_are_being_built_ends_it_too(tmp_path):
     publish(tmp_path, training=training_of(tasks=MT10, horizon=HORIZON))
     process = subprocess.Popen(

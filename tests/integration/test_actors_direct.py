@@ -109,6 +109,7 @@ def collected(shared, most):
         return incoming.collect(most, now=time.time())
 
 
+@pytest.mark.long
 def test_a_job_hands_in_what_it_plays_and_hands_over_with_nothing_left_behind(shared, tmp_path):
     with helping(shared, tmp_path) as job:
         wait_for(lambda: len(waiting(shared)) >= 4, "segments")

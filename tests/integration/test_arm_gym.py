@@ -137,6 +137,7 @@ def test_its_three_cameras_see_arm_and_goal():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_stable_baselines3_trains_on_it():
     sb3 = pytest.importorskip("stable_baselines3")
     from stable_baselines3.common.env_checker import check_env as their_check

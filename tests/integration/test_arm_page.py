@@ -44,11 +44,13 @@ def test_there_are_blocks():
     assert [kind for kind, _ in BLOCKS] == ["json", "bash", "python", "python", "python"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("block", PYTHON, ids=["gymnasium", "ppo", "her"])
 def test_the_programs_run(block, tmp_path):
     ran("-c", re.sub(r"STEPS = [\d_]+", "STEPS = 200", block), folder=tmp_path)
 
 
+@pytest.mark.long
 def test_the_training_runs_and_is_evaluated(tmp_path):
     config, commands = (text for kind, text in BLOCKS if kind in {"json", "bash"})
     (tmp_path / "arm.json").write_text(config)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from daemons import wait_for
 from relay import NewRelay
 
@@ -11,6 +12,7 @@ from orchestrator.run.rundir import RunDir, load_run
 from orchestrator.screens.board import FILE
 
 
+@pytest.mark.long
 def test_a_controller_tells_the_board_behind_its_ticks(new_relay: NewRelay) -> None:
     relay = new_relay(total=500, slots=1, held_at=20)
     relay.spawn("start")

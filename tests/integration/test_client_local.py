@@ -60,6 +60,7 @@ def inbox_of(shared: Shared, name: str) -> list[Path]:
     return list((shared.inbox_folder).glob(f"*/new/{RUN}/*/{name}"))
 
 
+@pytest.mark.long
 def test_policies_come_and_experience_goes_while_it_watches(watcher: Watcher, shared: Shared, folder: Path) -> None:
     for seq in range(1, 6):
         publish_one(shared, 1, seq)
@@ -86,6 +87,7 @@ def test_told_to_end_it_ends_and_leaves_nobody_behind(
     assert "Traceback" not in watcher.said()
 
 
+@pytest.mark.long
 def test_a_second_client_is_told_who_keeps_the_mirror(
     watcher: Watcher, shared: Shared, folder: Path, env: dict[str, str]
 ) -> None:
@@ -95,6 +97,7 @@ def test_a_second_client_is_told_who_keeps_the_mirror(
         assert f"`syncd watch` (pid {watcher.pid})" in done.stderr
 
 
+@pytest.mark.long
 def test_who_only_looks_at_the_other_side_takes_no_verdict_away(
     shared: Shared, folder: Path, env: dict[str, str]
 ) -> None:
@@ -108,6 +111,7 @@ def test_who_only_looks_at_the_other_side_takes_no_verdict_away(
     wait_for(lambda: inbox.verdicts() == [], "the acknowledgement")
 
 
+@pytest.mark.long
 def test_after_kills_of_the_server_everything_comes_back_by_itself(
     watcher: Watcher, shared: Shared, folder: Path
 ) -> None:
@@ -124,6 +128,7 @@ def test_after_kills_of_the_server_everything_comes_back_by_itself(
     assert watcher.child.poll() is None
 
 
+@pytest.mark.long
 def test_whoever_is_killed_nobody_sees_a_torn_policy(
     shared: Shared, folder: Path, env: dict[str, str], tmp_path: Path
 ) -> None:
@@ -166,6 +171,7 @@ def publisher_began(shared: Shared, attempt: int) -> bool:
     return bool(known) and known[-1].attempt == attempt
 
 
+@pytest.mark.long
 def test_a_stopped_client_comes_back_at_once(watcher: Watcher, shared: Shared, folder: Path) -> None:
     [server] = watcher.servers()
     os.kill(watcher.pid, signal.SIGSTOP)
@@ -179,6 +185,7 @@ def test_a_stopped_client_comes_back_at_once(watcher: Watcher, shared: Shared, f
     wait_for(lambda: len(watcher.servers()) == 1, "one server again")
 
 
+@pytest.mark.long
 def test_a_folder_that_is_away_for_a_while_is_waited_for(
     watcher: Watcher, shared: Shared, folder: Path, env: dict[str, str]
 ) -> None:
@@ -197,6 +204,7 @@ def test_a_folder_that_is_away_for_a_while_is_waited_for(
     wait_for(lambda: is_here(folder, Version(1, 1)), "the policy")
 
 
+@pytest.mark.long
 def test_a_damaged_policy_is_named_and_the_last_good_one_stays(
     watcher: Watcher, shared: Shared, folder: Path, env: dict[str, str], tmp_path: Path
 ) -> None:
@@ -223,6 +231,7 @@ def test_a_damaged_policy_is_named_and_the_last_good_one_stays(
     assert [each["version"] for each in json.loads(other.stdout)["policies"]] == ["1-3"]
 
 
+@pytest.mark.long
 def test_a_full_disk_is_one_sentence_and_the_next_try_goes_on(
     shared: Shared, folder: Path, env: dict[str, str]
 ) -> None:
@@ -264,6 +273,7 @@ def test_a_learners_own_folder_is_never_made_a_mirror(tmp_path: Path, env: dict[
     assert sorted(run.rglob("*")) == before
 
 
+@pytest.mark.long
 def test_a_mirror_in_which_contributors_were_watched_is_still_one(
     shared: Shared, folder: Path, env: dict[str, str]
 ) -> None:

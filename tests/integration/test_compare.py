@@ -54,6 +54,7 @@ def compare(folder: Path, *words: str, **environment: str) -> subprocess.Complet
     )  # fmt: skip
 
 
+@pytest.mark.long
 def test_algorithms_are_trained_compared_and_not_trained_again(tmp_path: Path) -> None:
     asked = ("--algorithms", "ppo,a2c", "--steps", "600", "--seeds", "1")
     job = Job(tmp_path / "run", 0, 0, hand_over_file=tmp_path / "asked", scratch=tmp_path, run_id="the-jobs-run")
@@ -84,6 +85,7 @@ def test_algorithms_are_trained_compared_and_not_trained_again(tmp_path: Path) -
     assert json.loads(other.stdout)["contenders"] == told["contenders"]
 
 
+@pytest.mark.long
 def test_what_is_asked_wrongly_is_said_in_a_sentence(tmp_path: Path) -> None:
     unknown = compare(tmp_path, "--algorithms", "ppo,ppo2")
     assert (unknown.returncode, unknown.stdout) == (2, "")
@@ -106,6 +108,7 @@ def test_what_is_asked_wrongly_is_said_in_a_sentence(tmp_path: Path) -> None:
     assert "was begun with other settings" in begun.stderr
 
 
+@pytest.mark.long
 def test_a_training_that_fails_is_told_with_its_last_words(tmp_path: Path) -> None:
     place = tmp_path / "all/ppo-0/slots/0/attempts"
     place.parent.mkdir(parents=True)

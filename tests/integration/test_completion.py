@@ -60,6 +60,7 @@ def test_a_run_whose_folder_cannot_be_looked_at_hides_no_other(home: Path) -> No
     assert sorted(answers(home, "status", "")) == ["walker", "wide-mt50"]
 
 
+@pytest.mark.long
 def test_verbs_names_and_slots_are_completed(home: Path) -> None:
     assert answers(home, "exp") == ["explain"]
     assert sorted(answers(home, "status", "")) == ["walker", "wide-mt50"]

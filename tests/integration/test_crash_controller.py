@@ -6,6 +6,7 @@ import pytest
 from relay import NewRelay
 
 
+@pytest.mark.long
 def test_killed_before_the_executor_heard_of_the_job_it_submits_the_same_attempt_again(new_relay: NewRelay) -> None:
     relay = new_relay(total=40, training={"max_runtime_seconds": 1})
     relay.killed("after-intent", "start")
@@ -22,6 +23,7 @@ def test_killed_before_the_executor_heard_of_the_job_it_submits_the_same_attempt
     assert tokens[0] != submissions[0]["token"]
 
 
+@pytest.mark.long
 def test_killed_before_the_outcome_was_written_it_finds_its_job_again(new_relay: NewRelay) -> None:
     relay = new_relay(total=60, slots=2, training={"max_runtime_seconds": 1})
     relay.killed("after-submit", "start", call=2)
@@ -37,6 +39,7 @@ def test_killed_before_the_outcome_was_written_it_finds_its_job_again(new_relay:
     assert len({event["token"] for event in first}) == len(first) <= 2
 
 
+@pytest.mark.long
 def test_killed_at_a_later_submission_only_that_slot_waits(new_relay: NewRelay) -> None:
     relay = new_relay(total=60, slots=2, training={"max_runtime_seconds": 1})
     relay.killed("after-intent", "start", call=3)
@@ -49,6 +52,7 @@ def test_killed_at_a_later_submission_only_that_slot_waits(new_relay: NewRelay) 
         relay.assert_exactly_once(60, slot)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("call", [1, 2, 4])
 def test_killed_between_ticks_nothing_is_repeated(new_relay: NewRelay, call: int) -> None:
     relay = new_relay(total=60, slots=2, training={"max_runtime_seconds": 1})
@@ -63,6 +67,7 @@ def test_killed_between_ticks_nothing_is_repeated(new_relay: NewRelay, call: int
     assert len(set(tokens)) == len(tokens) == len(relay.attempts(0)) + len(relay.attempts(1))
 
 
+@pytest.mark.long
 def test_killed_again_and_again_the_run_still_finishes(new_relay: NewRelay) -> None:
     relay = new_relay(total=100, slots=2, training={"max_runtime_seconds": 1})
     for where in ("after-submit", "between-ticks", "after-submit", "between-ticks"):

@@ -27,6 +27,7 @@ def a_run(new_relay: NewRelay) -> Relay:
     return new_relay(total=24, slots=2, training={"max_runtime_seconds": 0.6})
 
 
+@pytest.mark.long
 def test_killed_at_calls_spread_over_a_whole_run_it_goes_on_exactly_once(new_relay: NewRelay) -> None:
     assert len(killed_at(a_run(new_relay), 6, QUICK)) >= 3
 

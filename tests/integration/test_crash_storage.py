@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
 from full_disk import fill
 from relay import NewRelay, Relay
 
@@ -25,6 +26,7 @@ def history(relay: Relay) -> list[tuple[str, int, int]]:
     return [(event["kind"], event["slot"], event["attempt"]) for event in events if "attempt" in event]
 
 
+@pytest.mark.long
 def test_jobs_that_end_while_the_controllers_disk_is_full_are_all_told_of_when_there_is_room(
     new_relay: NewRelay, small_disk: Path
 ) -> None:
@@ -57,6 +59,7 @@ def test_jobs_that_end_while_the_controllers_disk_is_full_are_all_told_of_when_t
                 assert history(relay).count((kind, slot, attempt)) == 1, (kind, slot, attempt)
 
 
+@pytest.mark.long
 def test_a_run_folder_that_was_made_anew_is_not_touched_by_its_old_controller(new_relay: NewRelay) -> None:
     relay = new_relay(total=2000)
     old = relay.spawn("start")

@@ -33,6 +33,7 @@ def died_at(relay: Relay, scenario: str, stride: int) -> list[str]:
     return list(json.loads(done.stdout))
 
 
+@pytest.mark.long
 @SCENARIOS
 def test_killed_before_some_writes_of_a_tick_the_run_goes_on_exactly_once(
     new_relay: NewRelay, scenario: str, pace_s: float, config: dict[str, Any]

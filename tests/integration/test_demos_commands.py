@@ -55,6 +55,7 @@ def config(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_a_scripted_policy_is_recorded_and_the_same_seed_is_the_same_recording(tmp_path):
     words = ("record", "--config", config(tmp_path), "--episodes", 6, "--seed", 3)
     done = demos(*words, "--out", "a", "--json", cwd=tmp_path)
@@ -204,6 +205,7 @@ def test_the_suites_scripts_do_their_tasks_by_the_whole_state(env, goals):
     assert result.mean_success == 1.0
 
 
+@pytest.mark.long
 def test_from_a_recording_to_weights_over_a_data_set_of_lerobots(tmp_path):
     pytest.importorskip("pyarrow")
     recorded(tmp_path / "demos", 6)
@@ -228,6 +230,7 @@ def with_pyarrow():
     return f"{PYTHONPATH}:{Path(pa.__file__).parents[1]}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "code", "wrong"),
     [

@@ -80,6 +80,7 @@ def test_the_environments_are_exact_as_the_page_says(folder: Path, name: str, wa
     assert suite.tells_success == tells
 
 
+@pytest.mark.long
 def test_the_commands_train_and_evaluate(folder: Path) -> None:
     (text,) = (text for kind, text in BLOCKS if kind == "bash")
     # The debug preset's 10,000 steps would be a minute; the page need not say so.

@@ -78,6 +78,7 @@ def undisturbed(spec):
         return played(envs)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("once")
 def test_workers_that_are_stopped_or_killed_are_replaced_and_no_bit_changes(spec, undisturbed, monkeypatch, caplog):
     monkeypatch.setattr(workers, "MAX_PAST", 9)
@@ -133,6 +134,7 @@ def mark(tmp_path, monkeypatch):
     return path
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("once")
 def test_a_task_that_loops_once_is_named_with_its_line_and_no_bit_changes(spec, undisturbed, mark, caplog, capfd):
     with VectorEnv(spec, 1, "python") as envs:
@@ -187,6 +189,7 @@ def test_a_worker_of_what_begins_otherwise_each_time_is_replaced_within_an_episo
                 envs.step(action)
 
 
+@pytest.mark.long
 def test_a_worker_of_what_is_played_again_is_replaced():
     spec, action = VectorSpec(SuiteRef(Gymnasium(id="odd_envs:Line")), 2, 0), np.ones((2, 1), np.float32)
     seen = []
@@ -201,6 +204,7 @@ def test_a_worker_of_what_is_played_again_is_replaced():
     assert seen[0] == seen[1]
 
 
+@pytest.mark.long
 def test_workers_that_die_again_and_again_end_it_with_one_sentence(spec, monkeypatch):
     monkeypatch.setattr(workers, "MAX_REPLACED", 1)
     with (

@@ -55,12 +55,14 @@ def undisturbed(spec):
         return [as_bytes(envs.reset()), *played(envs, range(40))]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("num_workers", [1, 2, 5, 9])
 def test_any_number_of_workers_gives_the_same(spec, undisturbed, num_workers):
     with VectorEnv(spec, num_workers) as envs:
         assert [as_bytes(envs.reset()), *played(envs, range(40))] == undisturbed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("before", "after"), [(0, 0), (2, 0), (0, 2), (3, 2)])
 def test_a_restored_vector_goes_on_as_if_nothing_had_happened(spec, undisturbed, before, after):
     with VectorEnv(spec, before) as envs:
@@ -144,6 +146,7 @@ def test_each_environment_has_its_own_goals_and_the_seed_decides_them(spec):
     assert goals_of(1).tobytes() != goals_of(2).tobytes()
 
 
+@pytest.mark.long
 def test_what_is_returned_belongs_to_the_caller(spec):
     with VectorEnv(spec, 2) as envs:
         envs.reset()
@@ -158,6 +161,7 @@ def per_env(step: Step, count):
     return {name: to_bytes(picked(v, slice(count)) if isinstance(v, dict) else v[:count]) for name, v in own.items()}
 
 
+@pytest.mark.long
 def test_added_environments_start_and_kept_ones_go_on(spec):
     # Multiples of the task count, so that the schedule of the kept ones is the same for both sizes.
     small, large = replace(spec, num_envs=3), replace(spec, num_envs=6, attempt=4)
@@ -273,6 +277,7 @@ def still(obs, task):
     return np.zeros((len(task), 4), np.float32)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:Constant")
 def test_an_evaluation_tells_a_good_policy_from_a_bad_one_whatever_the_workers():
     good = [evaluate(scripted, metaworld(TASKS), 3, num_workers=workers) for workers in (0, 2)]

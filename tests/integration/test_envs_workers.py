@@ -39,6 +39,7 @@ def actions_at(step):
     return np.random.default_rng(step).uniform(-1, 1, (4, 4)).astype(np.float32)
 
 
+@pytest.mark.long
 def test_workers_outlive_the_signals_of_a_hand_over(spec):
     with VectorEnv(spec) as envs:
         envs.reset()
@@ -66,6 +67,7 @@ def test_a_worker_that_is_still_starting_outlives_them_too(spec):
     buffers.close()
 
 
+@pytest.mark.long
 def test_what_an_environment_starts_in_a_worker_can_be_ended():
     with VectorEnv(VectorSpec(SuiteRef(Gymnasium(id="odd_envs:Parent")), 1, 0), 1) as envs:
         envs.reset()
@@ -91,6 +93,7 @@ def test_the_learners_own_signals_are_as_they_were_and_none_is_lost(already_bloc
     buffers.close()
 
 
+@pytest.mark.long
 def test_a_worker_that_cannot_obey_says_why_in_one_sentence(spec):
     with VectorEnv(spec, 2, "python") as envs:
         envs.reset()
@@ -108,6 +111,7 @@ def said(learner):
     return heard
 
 
+@pytest.mark.long
 def test_a_worker_says_that_it_goes_on_after_each_episode_that_it_begins_or_puts_back(spec):
     """So that the learner's patience is for one, however many there are."""
     buffers = SharedBuffers(spec.suite.open().spaces, spec.num_envs)
@@ -174,6 +178,7 @@ input()
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["busy", "idle"])
 def test_workers_end_when_their_learner_is_killed(mode):
     read_end, write_end = os.pipe()

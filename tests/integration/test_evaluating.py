@@ -47,6 +47,7 @@ def result_of(running):
     return running.poll()
 
 
+@pytest.mark.long
 def test_it_gives_the_same_bits_as_an_evaluation_in_the_trainer_and_no_signal_of_the_job_ends_it(run):
     asked = request_of(run, unseen_goals=2)
     running = EvaluatorProcess(asked)
@@ -65,6 +66,7 @@ def test_it_gives_the_same_bits_as_an_evaluation_in_the_trainer_and_no_signal_of
     assert sum(there.returns.values()) > 0
 
 
+@pytest.mark.long
 def test_the_moving_average_is_played_on_the_same_goals_where_there_is_one(run, tmp_path):
     beside = result_of(EvaluatorProcess(request_of(run, averaged=True)))
     folder = run.job.attempt_dir / "checkpoints" / f"{run.state.step:012d}"
@@ -90,6 +92,7 @@ def test_a_killed_one_says_of_what_it_died(run):
         running.poll()
 
 
+@pytest.mark.long
 def test_one_that_fails_says_its_last_words(run):
     asked = request_of(run)
     (asked.checkpoint / "manifest.json").write_text("{")

@@ -117,6 +117,7 @@ def observations(tasks, count=40):
     return rng.uniform(-1, 1, (count, 39)).astype(np.float32), np.arange(count, dtype=np.int64) % tasks
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("title", "name"), [("ONNX", "onnx"), ("torch", "pt2"), ("numpy", "safetensors")])
 def test_the_pages_lines_run_each_file_without_anything_of_ours(tmp_path, run, typed, title, name):
     code, output, errors = typed("export", run.job.run_dir, "--out", f"policy.{name}")

@@ -58,6 +58,7 @@ def trained(folder, env, *launcher, workers=0, more=None, **kwargs):
     return done.returncode, done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("number", "workers"),
     [("SIGTERM", 0), pytest.param("SIGUSR2", 0, marks=LONG), pytest.param("SIGINT", 1, marks=LONG)],
@@ -66,6 +67,7 @@ def test_one_that_answers_signals_itself_is_handed_over(tmp_path, number, worker
     assert trained(tmp_path, "Deaf", "handing_over.py", f"30:{number}", workers=workers)[0] == HANDED_OVER
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("workers", "goals"), [(0, 0), pytest.param(1, 0, marks=LONG), pytest.param(0, 1, marks=LONG)])
 def test_a_thread_that_one_leaves_keeps_no_job_that_has_ended(tmp_path, workers, goals):
     """Nor an evaluation beside it."""
@@ -77,6 +79,7 @@ def test_a_thread_that_one_leaves_keeps_no_job_that_has_ended(tmp_path, workers,
         assert len(read_evaluations(tmp_path / "run" / "slots" / "0")) > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("where", "at", "code"),
     [

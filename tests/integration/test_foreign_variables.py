@@ -58,6 +58,7 @@ def go_through(folder, hostile, *more):
         assert "Traceback" not in said, f"{command}: {said}"
 
 
+@pytest.mark.long
 def test_no_command_ends_by_a_variable_that_was_set_for_others(tmp_path):
     go_through(tmp_path, HOSTILE)
     assert (tmp_path / "curves.png").stat().st_size > 0

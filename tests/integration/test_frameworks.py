@@ -79,6 +79,7 @@ def assert_same_tensors(one: Any, other: Any) -> None:
         assert one == other
 
 
+@pytest.mark.long
 @pytest.mark.trainer
 @pytest.mark.parametrize(
     ("program", "params"),
@@ -100,6 +101,7 @@ def test_a_loop_in_plain_torch_comes_to_the_same_bits(
     assert_same_tensors(one, other)
 
 
+@pytest.mark.long
 def test_a_shell_script_goes_on_where_it_was_and_ends_where_it_is_told(new_relay: NewRelay) -> None:
     relay = new_relay(command=["bash", "count.sh", "@{total}"], params={"total": 1_000_000})
     shutil.copy(PROGRAMS / "count.sh", relay.folder)

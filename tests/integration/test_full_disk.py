@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
 from full_disk import fill, fill_inodes
 from relay import NewRelay, Relay
 
@@ -19,6 +20,7 @@ def slot_of(relay: Relay) -> dict[str, object]:
     return dict(relay.status()["slots"][0])
 
 
+@pytest.mark.long
 def test_the_screens_say_that_they_are_old_until_there_is_room(new_relay: NewRelay, small_disk: Path) -> None:
     relay = new_relay(total=60, run_dir=f"{small_disk}/run", held_at=10)
     controller = relay.spawn("start")
@@ -41,6 +43,7 @@ def test_the_screens_say_that_they_are_old_until_there_is_room(new_relay: NewRel
     assert any(cause in relay.run("explain", "0").out for cause in CAUSES)
 
 
+@pytest.mark.long
 def test_a_full_table_of_inodes_is_told_from_a_full_disk(new_relay: NewRelay, small_disk: Path) -> None:
     relay = new_relay(total=60, run_dir=f"{small_disk}/run", held_at=10)
     controller = relay.spawn("start")

@@ -33,6 +33,7 @@ def version_of(folder: Path) -> Version | None:
     return None if manifest is None else manifest.version
 
 
+@pytest.mark.long
 def test_a_watching_laptop_whose_disk_is_full_keeps_its_policy_and_goes_on_when_there_is_room(
     tmp_path: Path, small_disk: Path, env: dict[str, str]
 ) -> None:

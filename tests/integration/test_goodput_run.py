@@ -19,6 +19,7 @@ def goodput(relay: Relay) -> dict[str, Any]:
     return dict(json.loads(done.out))
 
 
+@pytest.mark.long
 def test_the_killed_jobs_steps_are_lost_and_all_other_time_has_its_kind(new_relay: NewRelay) -> None:
     relay = new_relay(total=TOTAL, pace_s=PACE_S, held_at=40)
     controller = relay.spawn("start")
@@ -56,6 +57,7 @@ def test_the_killed_jobs_steps_are_lost_and_all_other_time_has_its_kind(new_rela
     assert "lost " in lines[1]
 
 
+@pytest.mark.long
 def test_a_program_that_ignores_a_request_until_it_is_killed_saves_nothing_in_that_time(new_relay: NewRelay) -> None:
     relay = new_relay(command=["python3", "./count.py", "100000", "deaf"], held_at=30)
     relay.spawn("start")
@@ -73,6 +75,7 @@ def test_a_program_that_ignores_a_request_until_it_is_killed_saves_nothing_in_th
     assert relay.run("stop", "--now").code == 0
 
 
+@pytest.mark.long
 def test_a_run_that_is_stopped_is_not_waiting(new_relay: NewRelay) -> None:
     relay = new_relay(total=10_000, pace_s=PACE_S, slots=2)
     controller = relay.spawn("start")

@@ -34,6 +34,7 @@ def seen(relay: Relay) -> dict[int, set[str]]:
     return found
 
 
+@pytest.mark.long
 def test_four_slots_have_a_gpu_each_and_keep_it_in_their_next_jobs(new_relay: NewRelay) -> None:
     relay = on_gpus(new_relay, 4, slots=4, total=100_000)
     for attempts in ([0], [0, 1]):
@@ -50,6 +51,7 @@ def test_four_slots_have_a_gpu_each_and_keep_it_in_their_next_jobs(new_relay: Ne
         assert [relay.read("claim", attempt, slot)["gpus"] for attempt in relay.attempts(slot)] == [str(slot)] * 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("count", "slots", "gpus", "theirs", "note"),
     [
@@ -75,6 +77,7 @@ def test_slots_get_what_they_ask_for_and_share_what_is_missing(
     assert note in rehearsed.out
 
 
+@pytest.mark.long
 def test_a_slot_that_takes_anothers_place_gets_the_gpu_that_is_free(new_relay: NewRelay) -> None:
     rows = [{"name": name, "total": total} for name, total in (("a", 100_000), ("b", 3), ("c", 3))]
     relay = on_gpus(new_relay, 2, total="@{total}", experiments=rows, slurm={"max_jobs": 2, "time_limit": "1:00:00"})
@@ -96,6 +99,7 @@ def test_only_the_gpus_that_the_user_states_are_used(new_relay: NewRelay) -> Non
     assert seen(relay) == {0: {"2"}, 1: {"3"}}
 
 
+@pytest.mark.long
 def test_a_second_run_begins_with_the_same_gpus(new_relay: NewRelay) -> None:
     for name in ("one", "two"):
         relay = on_gpus(new_relay, 2, name=name)
@@ -103,6 +107,7 @@ def test_a_second_run_begins_with_the_same_gpus(new_relay: NewRelay) -> None:
         assert seen(relay) == {0: {"0"}}
 
 
+@pytest.mark.long
 def test_the_doctor_says_which_gpus_the_slots_get(new_relay: NewRelay, tmp_path: Path) -> None:
     relay = on_gpus(new_relay, 4, slots=2)
     assert "ok: GPUs here: 4 here, each slot has its own (slot 0: 0; slot 1: 1)" in relay.run("doctor").out

@@ -75,6 +75,7 @@ def bits_of(folder: Path) -> dict[str, object]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("env", "fields"),
     [
@@ -100,6 +101,7 @@ def test_hand_overs_in_mid_episode_change_no_bit(
     assert evaluation["score"] == "return"
 
 
+@pytest.mark.long
 def test_a_job_with_one_core_goes_on_with_the_bits_of_one_with_two(tmp_path: Path) -> None:
     """Where a second core is, MTSAC's updates of such nets are made by two threads."""
     env, whole, broken = {"id": "Pendulum-v1", "horizon": 90}, tmp_path / "whole", tmp_path / "broken"
@@ -120,6 +122,7 @@ def test_a_job_with_one_core_goes_on_with_the_bits_of_one_with_two(tmp_path: Pat
     assert bits_of(broken) == bits_of(whole)
 
 
+@pytest.mark.long
 def test_one_that_cannot_be_repeated_says_so_at_its_first_checkpoint_and_goes_on(tmp_path: Path) -> None:
     env = {"id": "odd_envs:Clock"}
     said = train(tmp_path, env, HANDING_OVER, "60", expected=HANDED_OVER)
@@ -129,6 +132,7 @@ def test_one_that_cannot_be_repeated_says_so_at_its_first_checkpoint_and_goes_on
     assert "complete: 600 steps" in said
 
 
+@pytest.mark.long
 def test_what_is_trained_is_evaluated_watched_plotted_and_played(tmp_path: Path) -> None:
     said = train(tmp_path, {"id": "odd_envs:Teller"})
     assert "evaluated step 600: success 100.0 %" in said
@@ -142,17 +146,20 @@ def test_what_is_trained_is_evaluated_watched_plotted_and_played(tmp_path: Path)
     assert "a module that its writer names is not imported here" in run(tmp_path, *actors, "--for", "20")
 
 
+@pytest.mark.long
 def test_a_laptop_plays_what_is_registered_by_name(tmp_path: Path) -> None:
     train(tmp_path, {"id": "InvertedPendulum-v5"})
     actors = ("-m", "trainer", "actors", "--shared-dir", "run/shared", "--num-envs", "2", "--steps", "60")
     assert "done: 60 steps" in run(tmp_path, *actors)
 
 
+@pytest.mark.long
 def test_what_an_environment_starts_can_be_ended_in_the_trainer_and_in_an_evaluation(tmp_path: Path) -> None:
     train(tmp_path, {"id": "odd_envs:Parent"}, total_steps=300)
     assert read_evaluations(tmp_path / "run/slots/0")
 
 
+@pytest.mark.long
 def test_an_evaluation_as_json_is_that_whatever_its_environments_print(tmp_path: Path) -> None:
     train(tmp_path, {"id": "odd_envs:Loud"}, total_steps=60, evaluation_goals=0)
     command = [sys.executable, "-m", "trainer", "evaluate", "run", "--goals", "2", "--json"]
@@ -164,6 +171,7 @@ def test_an_evaluation_as_json_is_that_whatever_its_environments_print(tmp_path:
     assert b"it begins\n" in done.stderr
 
 
+@pytest.mark.long
 def test_contributions_are_declined_in_one_sentence(tmp_path: Path) -> None:
     fields = {**MTSAC, "total_steps": 60, "evaluation_goals": 0}
     train(tmp_path, {"id": "Pendulum-v1", "horizon": 50}, **fields)
@@ -171,6 +179,7 @@ def test_contributions_are_declined_in_one_sentence(tmp_path: Path) -> None:
     assert run(tmp_path, *words).count("the suite gymnasium does not say what honest experience obeys") == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("env", "code", "words"),
     [

@@ -88,6 +88,7 @@ def hasty(monkeypatch):
     monkeypatch.setattr(intake, "TAKE_EVERY_S", 0.0)
 
 
+@pytest.mark.long
 def test_a_thousand_hostile_segments_are_refused_for_the_right_reasons_and_harm_nobody(tmp_path, hasty, monkeypatch):
     monkeypatch.setattr(judge_module, "LEAST", 10**9)  # else their sender is held, and the others are not judged
     expected = {}

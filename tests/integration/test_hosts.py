@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from daemons import PATIENCE_S
 from needs import need
 from relay import COMMAND_TIMEOUT_S, REPOSITORY, NewRelay, Relay
@@ -36,6 +37,7 @@ def pretend_silence(relay: Relay, silent_s: float) -> None:
 
 
 class TestStartBesideALivingController:
+    @pytest.mark.long
     def test_a_paused_slot_goes_on_without_another_controller(self, new_relay: NewRelay) -> None:
         relay = new_relay(total=50, slots=2, held_at=10)
         controller = relay.spawn("start")
@@ -57,6 +59,7 @@ class TestStartBesideALivingController:
             relay.assert_exactly_once(50, slot)
         assert relay.ledger()["epoch"] == 0
 
+    @pytest.mark.long
     def test_where_only_paused_slots_are_left_it_ends_and_says_so(self, new_relay: NewRelay) -> None:
         relay = new_relay(total=50, held_at=10)
         controller = relay.spawn("start")
@@ -73,6 +76,7 @@ class TestStartBesideALivingController:
 
 
 class TestTakeOver:
+    @pytest.mark.long
     def test_a_machine_that_was_renamed_knows_its_dead_owner_and_its_jobs(self, new_relay: NewRelay) -> None:
         relay = new_relay(total=50, held_at=10)
         controller = relay.spawn("start")
@@ -103,6 +107,7 @@ class TestTakeOver:
             cwd=relay.folder, env=relay.env, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False,
         )  # fmt: skip
 
+    @pytest.mark.long
     def test_an_owner_that_hangs_is_taken_over_after_its_lease_and_not_before(self, new_relay: NewRelay) -> None:
         relay = new_relay(total=50, held_at=10)
         hung = relay.spawn("start")
@@ -121,6 +126,7 @@ class TestTakeOver:
         os.kill(hung.pid, signal.SIGCONT)
         assert relay.ended(hung) == 9
 
+    @pytest.mark.long
     def test_of_many_that_take_a_dead_run_at_once_one_has_it(self, new_relay: NewRelay) -> None:
         relay = new_relay(total=50, held_at=10)
         relay.killed("between-ticks", "start")
@@ -135,6 +141,7 @@ class TestTakeOver:
 
 
 class TestStop:
+    @pytest.mark.long
     def test_a_hung_owner_does_not_keep_the_run_from_being_stopped(self, new_relay: NewRelay) -> None:
         relay = new_relay(total=10_000)
         hung = relay.spawn("start")
@@ -151,6 +158,7 @@ class TestStop:
         assert relay.status()["state"] == "stopped"
         relay.assert_exactly_once(relay.counted())
 
+    @pytest.mark.long
     def test_a_job_that_cannot_be_seen_is_named_and_the_wish_stands(self, new_relay: NewRelay) -> None:
         relay = new_relay(command=["sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"])
         relay.killed("between-ticks", "start")
@@ -194,6 +202,7 @@ class TestStop:
         )
         return relay.spawn("start", "--via", "daemon", driver=(str(driver),))
 
+    @pytest.mark.long
     def test_one_that_is_typed_while_a_controller_comes_up_in_the_background_counts(self, new_relay: NewRelay) -> None:
         relay = new_relay(total=50, held_at=10)
 
@@ -203,6 +212,7 @@ class TestStop:
         assert "note: `orchestrator stop` was typed after this start, and counts." in relay.output()
         assert (relay.status()["wish"], relay.attempts()) == ("stop", [])
 
+    @pytest.mark.long
     def test_it_is_said_also_where_jobs_are_there(self, new_relay: NewRelay) -> None:
         relay = new_relay(command=["sh", "-c", "until [ -e may-end ]; do sleep 0.1; done"])
         relay.killed("between-ticks", "start")
@@ -238,6 +248,7 @@ class TestRehearsals:
 
         assert [act["slot"] for act in shown["actions"] if act["kind"] == "Submit"] == [1, 2]
 
+    @pytest.mark.long
     def test_each_verb_says_what_it_would_do_and_changes_nothing(self, new_relay: NewRelay) -> None:
         relay = new_relay(total=10_000, slots=2)
         relay.killed("after-submit", "start", call=2)
@@ -273,6 +284,7 @@ class TestRehearsals:
 
 
 class TestTheCommandHook:
+    @pytest.mark.long
     def test_it_is_told_of_each_end_once_also_by_a_second_controller(self, new_relay: NewRelay) -> None:
         relay = new_relay(total=30, slots=2, notify=["./tell.sh"])
         heard = relay.folder / "heard.txt"
@@ -291,6 +303,7 @@ class TestTheCommandHook:
         assert facts["run_name"] == told[0][2] == "toy"
         assert Path(facts["run_dir"]) == relay.run_dir
 
+    @pytest.mark.long
     def test_a_single_tick_does_not_end_before_all_is_told(self, new_relay: NewRelay) -> None:
         relay = new_relay(total=10, notify=["./tell.sh"])
         tell = relay.folder / "tell.sh"
@@ -303,6 +316,7 @@ class TestTheCommandHook:
 
         assert (relay.folder / "heard.txt").read_text().splitlines() == ["finished", "run finished"]
 
+    @pytest.mark.long
     def test_one_that_fails_or_is_not_there_costs_a_line(self, new_relay: NewRelay) -> None:
         for number, command in enumerate((["./nowhere.sh"], ["sh", "-c", "echo no mail here >&2; exit 3"])):
             relay = new_relay(f"toy{number}", command=["true"], notify=command)
@@ -313,6 +327,7 @@ class TestTheCommandHook:
             assert ("could not be started" in done.out, "ended with 3: no mail here" in done.out).count(True) == 1
 
 
+@pytest.mark.long
 def test_a_tick_by_folder_needs_no_name(new_relay: NewRelay) -> None:
     relay = new_relay(total=10)
     relay.killed("between-ticks", "start")
@@ -325,6 +340,7 @@ def test_a_tick_by_folder_needs_no_name(new_relay: NewRelay) -> None:
     relay.run("tick", "toy", "--run-dir", str(relay.run_dir)).assert_refused(2, "[cli.several-runs]")
 
 
+@pytest.mark.long
 def test_the_crontabs_line_of_the_docs_takes_a_run_to_its_end(new_relay: NewRelay) -> None:
     """As cron runs it: a shell of its own, almost no environment, the home folder."""
     [command] = re.findall(r"^\* \* \* \* \* (.+)$", (REPOSITORY / "docs" / "cluster.md").read_text(), re.MULTILINE)
@@ -364,6 +380,7 @@ def test_the_crontabs_line_of_the_docs_takes_a_run_to_its_end(new_relay: NewRela
 class TestForATime:
     """`start --for`: the run stops when the time is over, and no sooner; whatever it has then is saved."""
 
+    @pytest.mark.long
     def test_every_job_saves_and_a_start_goes_on_to_the_end(self, new_relay: NewRelay) -> None:
         relay = new_relay(total=1_000_000, slots=2)
         controller = relay.spawn("start", "--for", "0:00:05")
@@ -381,6 +398,7 @@ class TestForATime:
         relay.run("stop")
         going.wait(COMMAND_TIMEOUT_S)
 
+    @pytest.mark.long
     def test_the_time_outlives_its_controller(self, new_relay: NewRelay) -> None:
         relay = new_relay(total=1_000_000)
         controller = relay.spawn("start", "--for", "0:00:10")
@@ -394,11 +412,13 @@ class TestForATime:
         assert relay.status()["wish"] == "stop"
         relay.wait_for(lambda: relay.run("tick").code == 0 and relay.status()["state"] == "stopped", "the stop")
 
+    @pytest.mark.long
     def test_in_the_background_it_is_bounded_too(self, new_relay: NewRelay) -> None:
         relay = new_relay(total=1_000_000)
         assert relay.run("start", "--via", "daemon", "--for", "0:00:05").code == 0
         relay.wait_for(lambda: relay.status()["state"] == "stopped", "the end of the time")
 
+    @pytest.mark.long
     def test_a_living_controller_hears_of_another_end_and_of_none(self, new_relay: NewRelay) -> None:
         relay = new_relay(total=20, held_at=5)
         controller = relay.spawn("start", "--for", "1:00:00")

@@ -73,12 +73,14 @@ def name_of(data):
     return sha256(data)
 
 
+@pytest.mark.long
 def test_nothing_sent_is_nothing_changed(tmp_path):
     assert attempts(tmp_path / "open", {})[0] == [0]
     assert attempts(tmp_path / "closed", {}, program="train_point_mass.py", horizon=10)[0] == [0]
     assert slot_digest(tmp_path / "open/slots/0") == slot_digest(tmp_path / "closed/slots/0")
 
 
+@pytest.mark.long
 def test_a_kill_with_segments_taken_since_the_last_checkpoint_changes_nothing(tmp_path):
     plans = [
         {"30": [0, 1, 2, 3], "60": [4, 5], "70": [6], "72": "SIGKILL"},  # the last checkpoint is that of vector step 50
@@ -102,6 +104,7 @@ def test_a_kill_with_segments_taken_since_the_last_checkpoint_changes_nothing(tm
     assert slot_digest(replayed) == digest
 
 
+@pytest.mark.long
 def test_going_back_leaves_nothing_of_who_lied(tmp_path):
     plans = [
         {"20": [0, 2], "60": [1, 3], "70": [4], "90": {"drop": "bob"}},  # the last checkpoint before bob is of step 200
@@ -117,6 +120,7 @@ def test_going_back_leaves_nothing_of_who_lied(tmp_path):
     assert slot_digest(again_from_scratch(tmp_path / "replayed", tmp_path / "original", tmp_path)) == slot_digest(slot)
 
 
+@pytest.mark.long
 def test_who_would_be_asked_is_told_how_to_go_back(tmp_path):
     codes, printed = attempts(tmp_path, {"60": [1, 3], "90": {"drop": "bob"}})
     assert codes == [0], printed
@@ -124,6 +128,7 @@ def test_who_would_be_asked_is_told_how_to_go_back(tmp_path):
     assert not (tmp_path / "slots/0/rollbacks").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_kills_at_random_moments_change_nothing(tmp_path, seed):
     moments = random.Random(seed)
@@ -142,6 +147,7 @@ def test_kills_at_random_moments_change_nothing(tmp_path, seed):
     assert slot_digest(replayed) == slot_digest(slot)
 
 
+@pytest.mark.long
 def test_files_go_when_two_checkpoints_have_their_rows_and_come_from_row_files_then(tmp_path):
     attempts(tmp_path, {"20": [0, 1, 2], "60": [3], "70": "SIGTERM"})
     inbox = tmp_path / "shared/v1/inbox"
@@ -155,6 +161,7 @@ def test_files_go_when_two_checkpoints_have_their_rows_and_come_from_row_files_t
     assert not list(inbox.glob("*/accepted/*/0/*"))
 
 
+@pytest.mark.long
 def test_walking_back_past_a_damaged_checkpoint_takes_the_same_again(tmp_path):
     attempts(tmp_path / "original", {"20": [0, 1], "60": [2, 3], "70": "SIGTERM"})
     (newest,) = (tmp_path / "original/slots/0/attempts/0/checkpoints").glob("*280")
@@ -167,6 +174,7 @@ def test_walking_back_past_a_damaged_checkpoint_takes_the_same_again(tmp_path):
     assert slot_digest(replayed) == slot_digest(tmp_path / "original/slots/0")
 
 
+@pytest.mark.long
 def test_a_segment_that_is_gone_is_said_and_the_training_goes_on(tmp_path):
     attempts(tmp_path, {"60": [0, 1], "70": "SIGKILL"})
     waiting = sorted((tmp_path / "shared/v1/inbox").glob("*/accepted/*/0/*"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
 from daemons import PATIENCE_S
 from relay import NewRelay, Relay
 
@@ -17,6 +18,7 @@ def linked(relay: Relay) -> dict[str, Path]:
     return {path.name: path.resolve(strict=True) for path in (relay.run_dir / "logs").iterdir()}
 
 
+@pytest.mark.long
 def test_every_jobs_output_is_found_in_one_folder(new_relay: NewRelay) -> None:
     relay = new_relay(total=60, slots=2)
     relay.hold_at(20)

@@ -20,6 +20,7 @@ def rented(new_relay: NewRelay, service: MetadataService, watched: str, **config
     return relay
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("watched", "cloud"), [("aws", "aws"), ("gcp", "gcp"), ("auto", "gcp")])
 def test_a_notice_has_every_job_save_and_the_same_command_goes_on(
     new_relay: NewRelay, watched: str, cloud: str
@@ -54,6 +55,7 @@ def test_a_notice_has_every_job_save_and_the_same_command_goes_on(
         relay.assert_exactly_once(30, slot)
 
 
+@pytest.mark.long
 def test_a_run_that_is_finished_or_stopped_for_good_ends_with_0(new_relay: NewRelay) -> None:
     with metadata_service() as service:
         relay = rented(new_relay, service, "auto", total=30, held_at=10)
@@ -92,6 +94,7 @@ cli.main()
         (relay.folder / "hurried.py").write_text(self.HURRIED)
         return relay
 
+    @pytest.mark.long
     def test_the_next_machine_takes_the_run_over_by_itself(self, new_relay: NewRelay) -> None:
         relay = self.vanished(new_relay)
         relay.release()
@@ -106,6 +109,7 @@ cli.main()
         assert [event["verdict"] for event in relay.events("ended")] == ["node failed", "finished"]
         assert [n for attempt, n in relay.journal(0) if attempt == 1] == list(range(101, 251))
 
+    @pytest.mark.long
     def test_until_that_is_known_nothing_is_submitted(self, new_relay: NewRelay) -> None:
         relay = self.vanished(new_relay)
         patient = relay.folder / "patient.py"  # with the lease, and not yet with the job
@@ -118,6 +122,7 @@ cli.main()
         assert relay.attempts() == [0]
         assert "has not said how it ended" in relay.status()["slots"][0]["why"]
 
+    @pytest.mark.long
     def test_a_run_folder_that_was_copied_elsewhere_goes_on_there(self, new_relay: NewRelay, tmp_path: Path) -> None:
         relay = self.vanished(new_relay)
         relay.release()

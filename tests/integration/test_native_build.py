@@ -276,6 +276,7 @@ def test_where_the_compiler_squares_in_its_own_way_there_is_no_stepper(tmp_path,
         library.StepperLibrary(tmp_path / "native")
 
 
+@pytest.mark.long
 def test_a_task_that_differs_in_a_bit_is_stepped_by_python(wrong, caplog):
     fused = wrong._how_norms_add()
     wrong.held.norms(ctypes.c_bool(not fused), None, 0, 0, None)

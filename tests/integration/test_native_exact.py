@@ -89,6 +89,7 @@ QUICKLY = {
 ALL = [task if task in QUICKLY else pytest.param(task, marks=pytest.mark.long) for task in PORTS]
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:Constant")
 @pytest.mark.parametrize("task", ALL)
 def test_every_bit_of_whole_episodes_is_upstreams(task):
@@ -184,6 +185,7 @@ def test_all_tasks_share_a_few_environments():
     assert seen[0] == seen[1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_native_and_other_tasks_share_a_vector(num_workers, monkeypatch):
     monkeypatch.delitem(PORTS, "door-unlock-v3")
@@ -203,6 +205,7 @@ def asynchronously(envs, steps):
         yield as_bytes(envs.step_wait())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("num_workers", "stepper"), [(0, "python"), (2, "python"), (0, "native"), (2, "native")])
 def test_stepping_beside_the_caller_gives_what_stepping_gives(spec, by_python, num_workers, stepper):
     with VectorEnv(spec, num_workers, stepper) as envs:
@@ -267,6 +270,7 @@ def test_evaluations_end_alike(stop_at_success):
 MOVING = ("bin-picking-v3", "basketball-v3", "door-lock-v3", "door-unlock-v3", "dial-turn-v3")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tasks", [MT10, MOVING])
 def test_a_snapshot_is_the_one_that_python_would_have_taken(spec, tasks):
     spec = replace(spec, suite=metaworld(tasks, 60))
@@ -281,6 +285,7 @@ def test_a_snapshot_is_the_one_that_python_would_have_taken(spec, tasks):
             at = until
 
 
+@pytest.mark.long
 def test_a_run_may_change_its_stepper_at_every_checkpoint(spec, by_python):
     state, at = None, 0
     for stepper, until in (("native", 30), ("python", 75), ("native", 110), ("native", 150)):

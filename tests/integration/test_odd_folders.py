@@ -15,6 +15,7 @@ from relay import NewRelay, Relay
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.long
 @pytest.mark.trainer
 def test_a_users_own_package_called_trainer_is_never_taken_for_ours(tmp_path: Path) -> None:
     (tmp_path / "trainer").mkdir()
@@ -30,6 +31,7 @@ def test_a_users_own_package_called_trainer_is_never_taken_for_ours(tmp_path: Pa
     assert (tmp_path / "out/slots/0/attempts/0/progress.json").exists()
 
 
+@pytest.mark.long
 def test_a_full_disk_does_not_stop_a_hand_over(tmp_path: Path) -> None:
     """The shim asks its program to hand over even where it can write nothing: not the file, not a line, no record."""
     program = (
@@ -77,6 +79,7 @@ def said(relay: Relay, *words: str, **env: str) -> tuple[int, bytes]:
     return done.returncode, done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "locale"),
     [

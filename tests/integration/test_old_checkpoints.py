@@ -92,6 +92,7 @@ def put_back(slot: Path, name: str) -> dict[str, Any]:
         envs.close()
 
 
+@pytest.mark.long
 @pytest.mark.trainer
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_training_goes_on_where_it_stood_and_is_finished(name: str, tmp_path: Path) -> None:
@@ -130,6 +131,7 @@ def old_relay(tmp_path: Path) -> Iterator[Relay]:
     relay.clean_up()
 
 
+@pytest.mark.long
 def test_a_run_goes_on_from_an_older_ledger(old_relay: Relay) -> None:
     view = old_relay.status()
     assert view["state"] == "stopped"
@@ -155,6 +157,7 @@ def test_a_run_goes_on_from_an_older_ledger(old_relay: Relay) -> None:
     old_relay.assert_exactly_once(60, slot=2)
 
 
+@pytest.mark.long
 def test_a_mirror_goes_on_from_older_counts(tmp_path: Path) -> None:
     folder = unpacked("mirror", tmp_path / "old")
     env = client_env(tmp_path / "home")

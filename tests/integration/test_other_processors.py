@@ -38,6 +38,7 @@ for number, one in enumerate(honest(len(tasks), tasks=tasks, horizon=horizon, nu
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("tasks", "horizon"), [(BENCHMARKS["MT10"], 100), pytest.param(MT50, 500, marks=pytest.mark.long)],
     ids=["MT10", "MT50"],

@@ -76,6 +76,7 @@ def test_what_a_command_ends_with_counts_more_than_its_output(nobody: int, tmp_p
     assert said.count("\n") == 1
 
 
+@pytest.mark.long
 @pytest.mark.trainer
 @pytest.mark.parametrize("where", ["nobody", "/dev/full"])
 def test_a_training_goes_on_where_nobody_reads_of_it(

@@ -47,6 +47,7 @@ def tidied(relay: Relay) -> None:
     relay.wait_for(lambda: started_at(shim) is None, "the end of the last job")
 
 
+@pytest.mark.long
 def test_a_finished_run_is_lengthened_by_another_total_and_says_how(new_relay: NewRelay) -> None:
     relay = new_relay(command=COMMAND, params={"total": 10}, slots=2, slot_overrides={"1": {"total": 20}})
     assert relay.run("start").code == 0
@@ -72,6 +73,7 @@ def test_a_finished_run_is_lengthened_by_another_total_and_says_how(new_relay: N
     assert relay.attempts(1) == [0]
 
 
+@pytest.mark.long
 def test_only_the_newest_checkpoints_stay_over_all_jobs(new_relay: NewRelay) -> None:
     """Each job is asked as it begins, and hands over after its first five steps, or a few more."""
     short = {"max_runtime_seconds": 0.01}
@@ -89,6 +91,7 @@ def test_only_the_newest_checkpoints_stay_over_all_jobs(new_relay: NewRelay) -> 
     assert [n for _, n in relay.journal(0)] == list(range(1, 201))
 
 
+@pytest.mark.long
 def test_a_job_that_was_killed_before_it_could_tidy_up_leaves_that_to_the_next_one(new_relay: NewRelay) -> None:
     relay = new_relay(command=COMMAND, params={"total": 20}, relay={"keep_checkpoints": 1}, held_at=5)
     controller = relay.spawn("start")
@@ -129,6 +132,7 @@ def test_what_an_ended_job_left_is_gone_before_the_next_program_begins(new_relay
     assert relay.ended(controller) == 0, relay.output()
 
 
+@pytest.mark.long
 def test_without_a_word_nobody_removes_a_checkpoint(new_relay: NewRelay) -> None:
     relay = new_relay(command=COMMAND, params={"total": 200}, training={"max_runtime_seconds": 0.01}, pace_s=0.01)
 

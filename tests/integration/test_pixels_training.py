@@ -85,6 +85,7 @@ def made_weights(path: Path, *, image_size: int = 16, frames: int = 2) -> Path:
     return path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "fields",
     [
@@ -111,6 +112,7 @@ def test_hand_overs_in_mid_clip_change_no_bit(fields: dict[str, object], tmp_pat
     assert bits_of(broken) == bits_of(whole)
 
 
+@pytest.mark.long
 def test_a_frozen_encoder_from_a_file_is_kept_once_published_once_and_played_elsewhere(tmp_path: Path) -> None:
     weights = made_weights(tmp_path / "tiny.safetensors")
     encoder = {"arch": "timesformer_tiny", "weights": str(weights)}
@@ -144,6 +146,7 @@ def test_a_frozen_encoder_from_a_file_is_kept_once_published_once_and_played_els
     assert "episode 0" in run(laptop, "-m", "trainer", "play", "latest", "--shared-dir", "shared", "--episodes", "1")
 
 
+@pytest.mark.long
 def test_another_file_under_the_same_name_is_another_training(tmp_path: Path) -> None:
     weights = made_weights(tmp_path / "tiny.safetensors")
     encoder = {"arch": "timesformer_tiny", "weights": str(weights)}
@@ -156,6 +159,7 @@ def test_another_file_under_the_same_name_is_another_training(tmp_path: Path) ->
     assert "belongs to another training (encoder.weights_sha256 " in said
 
 
+@pytest.mark.long
 def test_weights_that_are_nowhere_are_one_sentence(tmp_path: Path) -> None:
     encoder = {"arch": "timesformer_tiny", "weights": str(tmp_path / "none.safetensors")}
     said = train(

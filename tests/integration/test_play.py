@@ -63,6 +63,7 @@ def frames_of(path):
     return meta, np.stack([np.frombuffer(frame, np.uint8).reshape(height, width, 3) for frame in reader])
 
 
+@pytest.mark.long
 def test_a_camera_that_would_have_no_effect_is_refused(tmp_path):
     publish(tmp_path / "mirror", training=resolve(TrainingSection(preset="arm-ppo", horizon=7)))
     done = trainer("play", tmp_path / "mirror", "--camera", "corner3", cwd=tmp_path)
@@ -78,6 +79,7 @@ def test_an_environment_that_cannot_begin_is_a_sentence():
     stage.close()
 
 
+@pytest.mark.long
 def test_an_arm_becomes_a_film_of_whole_episodes(tmp_path, eyes):
     publish(tmp_path / "mirror", training=resolve(TrainingSection(preset="arm-ppo", horizon=7)))
     done = trainer("play", tmp_path / "mirror", "--episodes", "2", cwd=tmp_path)
@@ -90,6 +92,7 @@ def test_an_arm_becomes_a_film_of_whole_episodes(tmp_path, eyes):
     assert frames.std() > 10
 
 
+@pytest.mark.long
 def test_a_mirrored_policy_becomes_a_film(tmp_path, mirror, eyes):
     done = trainer("play", mirror, "--task", "reach-v3", "--episodes", "2", "--size", "96", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -110,6 +113,7 @@ def test_a_mirrored_policy_becomes_a_film(tmp_path, mirror, eyes):
     assert not list(tmp_path.glob(".*.mp4"))
 
 
+@pytest.mark.long
 def test_a_film_may_be_a_gif_of_half_the_pictures(tmp_path, mirror, eyes):
     done = trainer("play", mirror, "--task", "reach-v3", "--size", "96", "--out", "reach.GIF", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -179,6 +183,7 @@ print(json.dumps(answer))
 """
 
 
+@pytest.mark.long
 def test_up_is_up_in_every_camera(tmp_path, eyes):
     """Lift an object by 10 cm: it must rise in the picture."""
     import json
@@ -221,6 +226,7 @@ for (name, step), picture in taken.items():
 """
 
 
+@pytest.mark.long
 def test_a_frame_is_the_one_that_a_person_has_looked_at(tmp_path):
     """The hand on its way to the goal of reach-v3, table, arm and all, as OSMesa draws it on any CPU."""
     from PIL import Image

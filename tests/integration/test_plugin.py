@@ -108,6 +108,7 @@ def bits_of(folder: Path) -> dict[str, object]:
     return found
 
 
+@pytest.mark.long
 def test_three_hand_overs_change_no_bit_of_what_a_wheel_brings(installed: Path, tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     whole.mkdir()

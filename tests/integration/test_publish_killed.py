@@ -44,6 +44,7 @@ class Reader(threading.Thread):
             self.trouble = error
 
 
+@pytest.mark.long
 def test_kills_in_the_middle_of_publications_tear_nothing_and_turn_nothing_back(tmp_path):
     moments = random.Random(0)
     plans = [{moments.randrange(26, 48): "SIGKILL"} for _ in range(4)]

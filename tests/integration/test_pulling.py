@@ -37,6 +37,7 @@ def is_here(folder: Path, seq: int) -> bool:
     return manifest is not None and manifest.version == Version(1, seq)
 
 
+@pytest.mark.long
 def test_the_third_word_is_seconds_and_0_is_once(tmp_path: Path, shared: Shared, env: dict[str, str]) -> None:
     folder = tmp_path / "mirror"
     once = syncd("pull", str(shared.path), str(folder), "0", env=env)
@@ -52,6 +53,7 @@ def test_the_third_word_is_seconds_and_0_is_once(tmp_path: Path, shared: Shared,
         assert "told to end (SIGTERM)" in pulling.said()
 
 
+@pytest.mark.long
 def test_an_empty_folder_is_the_one_that_is_stored_and_no_number_is_refused(
     tmp_path: Path, shared: Shared, env: dict[str, str]
 ) -> None:
@@ -66,6 +68,7 @@ def test_an_empty_folder_is_the_one_that_is_stored_and_no_number_is_refused(
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
 
 
+@pytest.mark.long
 def test_a_policy_that_was_left_out_before_is_said_by_each_pull(
     tmp_path: Path, shared: Shared, env: dict[str, str]
 ) -> None:
@@ -78,6 +81,7 @@ def test_a_policy_that_was_left_out_before_is_said_by_each_pull(
         assert "up to date" not in done.stdout
 
 
+@pytest.mark.long
 def test_a_second_one_waits_and_goes_on_where_the_first_one_ends(
     tmp_path: Path, shared: Shared, env: dict[str, str]
 ) -> None:

@@ -44,6 +44,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.long
 def test_what_ranks_tell_each_other_comes_in_their_order(played: dict[str, list[Any]]) -> None:
     found = played["exchange"]
     assert [one["own"] for one in found] == [[0, 1], [2, 3], [4, 5]]
@@ -98,6 +99,7 @@ def test_a_rank_is_waited_for_longer_than_workers_may_take_to_play_their_episode
     assert ANSWER_S > RESTORE_S + 600
 
 
+@pytest.mark.long
 def test_who_trains_alone_needs_no_torch_that_is_distributed() -> None:
     code = "import torch.distributed as d; del d.TCPStore, d.PrefixStore; import trainer.algorithms.base"
     done = subprocess.run(

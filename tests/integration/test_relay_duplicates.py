@@ -7,6 +7,7 @@ import json
 import os
 import signal
 
+import pytest
 from daemons import family_of
 from relay import PROGRAMS, NewRelay, Relay
 
@@ -17,6 +18,7 @@ def job_record(relay: Relay, token: str) -> dict[str, object]:
     return dict(json.loads((relay.run_dir / "jobs" / token / "local.json").read_text()))
 
 
+@pytest.mark.long
 def test_the_second_job_of_an_attempt_ends_at_once_and_the_controller_stays_with_the_first(
     new_relay: NewRelay,
 ) -> None:
@@ -39,6 +41,7 @@ def test_the_second_job_of_an_attempt_ends_at_once_and_the_controller_stays_with
     assert [event["verdict"] for event in relay.events("ended")] == ["finished"]
 
 
+@pytest.mark.long
 def test_the_controller_adopts_the_job_that_runs_when_its_own_is_the_duplicate(new_relay: NewRelay) -> None:
     relay = new_relay(total=60, held_at=10)
     relay.killed("after-intent", "start")
@@ -65,6 +68,7 @@ def test_the_controller_adopts_the_job_that_runs_when_its_own_is_the_duplicate(n
     assert relay.attempts() == [0]
 
 
+@pytest.mark.long
 def test_a_controller_that_forgot_everything_finds_its_jobs_again(new_relay: NewRelay) -> None:
     relay = new_relay(total=80, slots=2, held_at=10)
     relay.killed("between-ticks", "start")
@@ -83,6 +87,7 @@ def test_a_controller_that_forgot_everything_finds_its_jobs_again(new_relay: New
         assert relay.attempts(slot) == [0]
 
 
+@pytest.mark.long
 def test_a_job_that_the_scheduler_runs_twice_runs_once_and_its_attempt_has_ended(new_relay: NewRelay) -> None:
     relay = new_relay(total=60, held_at=10)
     controller = relay.spawn("start", driver=(str(PROGRAMS / "impatient.py"), "silent=2"))
@@ -107,6 +112,7 @@ def test_a_job_that_the_scheduler_runs_twice_runs_once_and_its_attempt_has_ended
     assert [event["verdict"] for event in relay.events("ended")] == ["node failed", "finished"]
 
 
+@pytest.mark.long
 def test_the_second_run_of_a_job_takes_nothing_from_the_first_one(new_relay: NewRelay) -> None:
     relay = new_relay(total=60, held_at=10)
     controller = relay.spawn("start", driver=(str(PROGRAMS / "impatient.py"), "silent=600"))

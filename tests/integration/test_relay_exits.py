@@ -32,12 +32,14 @@ def test_seventy_five_means_another_job(new_relay: NewRelay) -> None:
     assert "slot 0: 3 jobs, 2 hand-overs" in done.out
 
 
+@pytest.mark.long
 def test_seventy_five_without_anything_saved_is_not_repeated_for_ever(new_relay: NewRelay) -> None:
     relay = new_relay(command=["bash", "-c", "exit 75"], relay=AT_ONCE)
     relay.run("start").assert_refused(10, "it wants another job and left no new checkpoint")
     assert len(relay.attempts()) == 6
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("code", [75, 1])
 def test_a_program_that_saves_one_step_and_ends_has_to_wait_from_the_third_job_on(
     new_relay: NewRelay, code: int
@@ -59,6 +61,7 @@ def test_a_program_that_saves_one_step_and_ends_has_to_wait_from_the_third_job_o
     assert relay.ended(controller) == 0
 
 
+@pytest.mark.long
 def test_ninety_three_means_no_other_job_until_it_is_asked_for(new_relay: NewRelay) -> None:
     relay = new_relay(command=["bash", "-c", "echo the data set is gone >&2; exit 93"])
 
@@ -70,6 +73,7 @@ def test_ninety_three_means_no_other_job_until_it_is_asked_for(new_relay: NewRel
     assert relay.attempts() == [0, 1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("line", "cause"),
     [
@@ -88,6 +92,7 @@ def test_a_program_that_always_crashes_is_given_up_with_its_cause(new_relay: New
     assert relay.attempts() == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.long
 def test_a_program_that_finds_no_room_is_never_given_up_and_not_hammered(new_relay: NewRelay) -> None:
     line = "[ -e room ] || { echo 'OSError: [Errno 122] Disk quota exceeded' >&2; exit 1; }"
     relay = new_relay(command=["bash", "-c", line], relay=AT_ONCE)
@@ -113,6 +118,7 @@ def test_a_misspelt_program_is_refused_before_anything_is_begun(new_relay: NewRe
     assert not relay.run_dir.exists()
 
 
+@pytest.mark.long
 def test_a_program_that_cannot_be_started_is_named(new_relay: NewRelay) -> None:
     relay = new_relay(command=["./counts.py"], relay=AT_ONCE)
     program = relay.folder / "counts.py"
@@ -122,6 +128,7 @@ def test_a_program_that_cannot_be_started_is_named(new_relay: NewRelay) -> None:
     relay.run("start").assert_refused(10, "./counts.py could not be started on", "No such file or directory")
 
 
+@pytest.mark.long
 def test_one_slot_that_fails_does_not_stop_the_other(new_relay: NewRelay) -> None:
     program = ["bash", "-c", "exec python3 ./count.py $((40 / ANCHORLEG_SLOT))"]
     relay = new_relay(slots=2, command=program, relay=AT_ONCE)

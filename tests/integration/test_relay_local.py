@@ -11,6 +11,7 @@ import pytest
 from relay import NewRelay
 
 
+@pytest.mark.long
 def test_two_slots_are_handed_over_by_the_clock_until_they_are_done(new_relay: NewRelay) -> None:
     relay = new_relay(total=180, slots=2, training={"max_runtime_seconds": 1.5})
 
@@ -34,6 +35,7 @@ def test_two_slots_are_handed_over_by_the_clock_until_they_are_done(new_relay: N
     assert relay.status()["state"] == "finished"
 
 
+@pytest.mark.long
 def test_a_stop_saves_everything_and_a_start_goes_on_from_there(new_relay: NewRelay) -> None:
     relay = new_relay(total=120, slots=2, held_at=20)
     with relay.watched():
@@ -60,6 +62,7 @@ def test_a_stop_saves_everything_and_a_start_goes_on_from_there(new_relay: NewRe
         assert relay.asked(slot) == ["asked to", None]
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_the_controller_and_leaves_the_jobs(new_relay: NewRelay) -> None:
     relay = new_relay(total=100, held_at=5)
     controller = relay.spawn("start")
@@ -78,6 +81,7 @@ def test_ctrl_c_ends_the_controller_and_leaves_the_jobs(new_relay: NewRelay) -> 
     assert relay.attempts() == [0]
 
 
+@pytest.mark.long
 def test_a_controller_in_the_background_outlives_the_command_that_began_it(new_relay: NewRelay) -> None:
     relay = new_relay(total=70, training={"max_runtime_seconds": 1})
 
@@ -90,6 +94,7 @@ def test_a_controller_in_the_background_outlives_the_command_that_began_it(new_r
     assert "slot 0: " in (relay.run_dir / "controller.log").read_text()
 
 
+@pytest.mark.long
 def test_stop_now_does_not_wait_for_a_hand_over(new_relay: NewRelay) -> None:
     relay = new_relay(total=10_000, slots=2)
     controller = relay.spawn("start")
@@ -104,6 +109,7 @@ def test_stop_now_does_not_wait_for_a_hand_over(new_relay: NewRelay) -> None:
     assert relay.asked(0) == ["SIGTERM"]
 
 
+@pytest.mark.long
 def test_a_run_whose_controller_is_dead_can_be_stopped(new_relay: NewRelay) -> None:
     relay = new_relay(total=10_000)
     controller = relay.spawn("start")
@@ -119,6 +125,7 @@ def test_a_run_whose_controller_is_dead_can_be_stopped(new_relay: NewRelay) -> N
     assert relay.status()["state"] == "stopped"
 
 
+@pytest.mark.long
 def test_a_stop_that_is_killed_leaves_its_wish_to_the_next_one(new_relay: NewRelay) -> None:
     relay = new_relay(total=10_000)
     relay.killed("between-ticks", "start")
@@ -134,6 +141,7 @@ def test_a_stop_that_is_killed_leaves_its_wish_to_the_next_one(new_relay: NewRel
     assert relay.attempts() == [0]
 
 
+@pytest.mark.long
 def test_a_start_after_an_unfinished_stop_goes_on(new_relay: NewRelay) -> None:
     relay = new_relay(total=100, slots=2, held_at=10)
     relay.killed("between-ticks", "start")
@@ -150,6 +158,7 @@ def test_a_start_after_an_unfinished_stop_goes_on(new_relay: NewRelay) -> None:
         assert relay.attempts(slot) == [0, 1]
 
 
+@pytest.mark.long
 def test_slots_can_be_taken_away_and_given_back(new_relay: NewRelay) -> None:
     relay = new_relay(total=60, slots=2, held_at=10)
     relay.killed("between-ticks", "start")
@@ -168,6 +177,7 @@ def test_slots_can_be_taken_away_and_given_back(new_relay: NewRelay) -> None:
     relay.assert_exactly_once(60, slot=1)
 
 
+@pytest.mark.long
 def test_a_ghost_of_an_older_attempt_changes_nothing_that_its_successor_reads(new_relay: NewRelay) -> None:
     relay = new_relay(command=["python3", "./count.py", "350", "deaf"], pace_s=0.01, held_at=120)
     controller = relay.spawn("start")
@@ -200,6 +210,7 @@ def test_the_walltime_of_a_local_job_is_a_hand_over(new_relay: NewRelay) -> None
     assert relay.asked()[0] in {"deadline", "SIGUSR2"}
 
 
+@pytest.mark.long
 def test_ticks_alone_keep_a_run_going(new_relay: NewRelay) -> None:
     relay = new_relay(total=60, training={"max_runtime_seconds": 1})
     relay.killed("between-ticks", "start")
@@ -213,6 +224,7 @@ def test_ticks_alone_keep_a_run_going(new_relay: NewRelay) -> None:
     assert len(relay.attempts()) >= 2
 
 
+@pytest.mark.long
 def test_a_program_that_is_killed_is_run_again_from_its_last_checkpoint(new_relay: NewRelay) -> None:
     relay = new_relay(total=90, held_at=20)
     controller = relay.spawn("start")
@@ -232,6 +244,7 @@ def test_a_program_that_is_killed_is_run_again_from_its_last_checkpoint(new_rela
     assert [event["verdict"] for event in relay.events("ended")] == ["handed over", "crashed", "finished"]
 
 
+@pytest.mark.long
 def test_an_end_that_a_dying_controller_told_twice_counts_once(new_relay: NewRelay) -> None:
     relay = new_relay(command=["python3", "./count.py", "150", "deaf"], pace_s=0.01, held_at=120)
     controller = relay.spawn("start")

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 
+import pytest
 from relay import NewRelay, Relay
 
 from orchestrator.processes import boot_id, host_name
@@ -24,6 +25,7 @@ def take_for_dead(relay: Relay) -> None:
     (relay.run_dir / "lease" / f"seen-{host_name()}-{boot_id()}.json").write_text(json.dumps(seen))
 
 
+@pytest.mark.long
 def test_a_second_start_names_the_owner_and_changes_nothing(new_relay: NewRelay) -> None:
     relay = new_relay(total=50, held_at=10)
     first = relay.spawn("start")
@@ -42,6 +44,7 @@ def test_a_second_start_names_the_owner_and_changes_nothing(new_relay: NewRelay)
     relay.assert_exactly_once(50)
 
 
+@pytest.mark.long
 def test_a_stale_owner_that_wakes_up_changes_nothing(new_relay: NewRelay) -> None:
     relay = new_relay(total=50, slots=2, held_at=10)
     stale = relay.spawn("start")
@@ -76,6 +79,7 @@ def test_a_stale_owner_that_wakes_up_changes_nothing(new_relay: NewRelay) -> Non
     assert jobs == {event["token"] for event in relay.events("submission")}
 
 
+@pytest.mark.long
 def test_an_owner_that_was_held_up_while_a_job_looked_goes_on(new_relay: NewRelay) -> None:
     relay = new_relay(total=50, held_at=10)
     held_up = relay.spawn("start")
@@ -95,6 +99,7 @@ def test_an_owner_that_was_held_up_while_a_job_looked_goes_on(new_relay: NewRela
     assert relay.ledger()["epoch"] > 1
 
 
+@pytest.mark.long
 def test_an_owner_elsewhere_is_believed_until_its_lease_has_run_out(new_relay: NewRelay) -> None:
     relay = new_relay(total=10)
     relay.killed("after-intent", "start")

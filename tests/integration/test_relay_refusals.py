@@ -45,6 +45,7 @@ def test_a_walltime_too_short_to_train_in(new_relay: NewRelay) -> None:
     relay.run("start").assert_refused(2, "0:00:21", "22 s", "[config.walltime-too-short]")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["ledger-0.json", "run.json", "control/1.json", "lease/0"])
 @pytest.mark.parametrize("damage", [b"", b'{"version": 1, "run', b"\x00\x00\x00\x00", b"[]\n"])
 def test_a_damaged_file_is_named_and_left_as_it_is(new_relay: NewRelay, name: str, damage: bytes) -> None:
@@ -63,6 +64,7 @@ def test_a_damaged_file_is_named_and_left_as_it_is(new_relay: NewRelay, name: st
     assert list(relay.run_dir.glob("jobs/*/local.json")) == []
 
 
+@pytest.mark.long
 def test_the_ledger_of_another_run_is_refused(new_relay: NewRelay) -> None:
     relay, other = new_relay("one", total=1), new_relay("two", total=1)
     assert relay.run("start").code == 0
@@ -72,6 +74,7 @@ def test_the_ledger_of_another_run_is_refused(new_relay: NewRelay) -> None:
     relay.run("start").assert_refused(3, "ledger-0.json", "run two-", "[ledger.damaged]")
 
 
+@pytest.mark.long
 def test_a_damaged_ledger_names_the_last_good_copy(new_relay: NewRelay) -> None:
     relay = new_relay(total=1)
     assert relay.run("start").code == 0
@@ -152,6 +155,7 @@ def test_a_full_disk_at_the_start(new_relay: NewRelay, small_disk: Path) -> None
     assert relay.counted() == 10
 
 
+@pytest.mark.long
 def test_a_disk_that_fills_up_loses_nothing(new_relay: NewRelay, small_disk: Path) -> None:
     relay = new_relay(total=60, run_dir=f"{small_disk}/run", training={"max_runtime_seconds": 1}, held_at=20)
     run_dir = small_disk / "run"
@@ -169,6 +173,7 @@ def test_a_disk_that_fills_up_loses_nothing(new_relay: NewRelay, small_disk: Pat
     assert json.loads(relay.run("status", "--json").out)["state"] == "finished"
 
 
+@pytest.mark.long
 def test_a_file_that_may_not_grow_is_a_sentence_too(new_relay: NewRelay) -> None:
     relay = new_relay(total=10)
     done = subprocess.run(
@@ -184,6 +189,7 @@ def test_a_file_that_may_not_grow_is_a_sentence_too(new_relay: NewRelay) -> None
     relay.assert_exactly_once(10)
 
 
+@pytest.mark.long
 def test_a_start_that_was_refused_leaves_the_run_to_the_next_one(new_relay: NewRelay) -> None:
     relay: Relay = new_relay(total=5)
     relay.run("start", "--set", 'training={"seed": -1}').assert_refused(2, "training.seed")

@@ -68,6 +68,7 @@ def same(digest, reference):
     return digest == reference
 
 
+@pytest.mark.long
 def test_a_hand_over_and_a_kill_in_the_middle_of_episodes_change_no_bit_of_mt10(tmp_path, uninterrupted):
     assert run(tmp_path, HANDING_OVER, "28") == HANDED_OVER
     assert run(tmp_path, HANDING_OVER, "40:SIGKILL:0.01") == -signal.SIGKILL

@@ -107,6 +107,7 @@ def gone(pid):
     return started_at(pid) is None
 
 
+@pytest.mark.long
 def test_it_mirrors_from_install_to_uninstall_and_both_are_idempotent(mac):
     said = mac.install()
     assert f"syncd runs in the background: {mac.shared} → {mac.mirror}" in said
@@ -132,6 +133,7 @@ def test_it_mirrors_from_install_to_uninstall_and_both_are_idempotent(mac):
     assert mac.newest() == (1, 2)
 
 
+@pytest.mark.long
 def test_an_agent_that_crashes_again_and_again_stays_off_and_says_so(mac):
     mac.install()
     os.kill(mac.pid(), signal.SIGKILL)
@@ -153,6 +155,7 @@ def test_an_agent_that_crashes_again_and_again_stays_off_and_says_so(mac):
     assert read_record(mac.record_file).started == ()
 
 
+@pytest.mark.long
 def test_what_a_person_must_mend_ends_it_for_good_and_install_says_it(mac):
     mac.install()
     mac.shared.rename(mac.shared.with_name("elsewhere"))

@@ -84,6 +84,7 @@ def test_environments_that_are_watched_come_to_the_same_bits(name, way):
     assert len({glimpse.poses.tobytes() for _, glimpse in glimpses}) > len(glimpses) * 3 / 4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 def test_the_poses_of_a_glimpse_are_mujocos(way):
     """Those of an environment of one's own that does the same."""
@@ -126,6 +127,7 @@ def test_the_goal_of_an_environment_of_gymnasiums_is_told():
         assert envs.glimpse(0).goal == (1.0, 2.0, 3.0)
 
 
+@pytest.mark.long
 def test_a_worker_that_is_lost_while_it_is_looked_at_is_replaced():
     with VectorEnv(VectorSpec(SUITES["metaworld"], 4, 3), 2, "python") as envs:
         envs.reset()
@@ -220,6 +222,7 @@ def unwatched(tmp_path_factory):
     return of
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["native", "python", "workers"])
 def test_a_training_that_is_watched_trains_the_same_and_what_is_shown_is_its_own(tmp_path, monkeypatch, unwatched, way):
     digest, folder = train(tmp_path, way, monkeypatch)

@@ -8,6 +8,7 @@ from profiles import QUICK_SEEDS, SEEDS, Profile
 from world import all_seeds, simulate
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(QUICK_SEEDS))
 def test_ten_days_on_a_bad_cluster(seed: int) -> None:
     measured = simulate(Profile.drawn(seed, days=10.0))
@@ -20,6 +21,7 @@ def test_a_month_on_a_bad_cluster(seed: int) -> None:
     assert simulate(Profile.drawn(seed))["jobs"] > 100
 
 
+@pytest.mark.long
 def test_a_seed_tells_the_same_story_twice() -> None:
     profile = Profile.drawn(3, days=2.0)
     assert simulate(profile) == simulate(profile)
@@ -39,6 +41,7 @@ def test_a_broken_rule_is_found_within_the_seeds(name: str) -> None:
         all_seeds(Profile.drawn, days=10.0, no_claim_fence=name == "no claim fence")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(5))
 def test_five_days_of_experiments(seed: int) -> None:
     assert simulate(Profile.of_experiments(seed, days=5.0))["jobs"] > 20

@@ -81,6 +81,7 @@ def test_a_modelled_job_has_seen_of_its_owner_what_the_real_one_has(
     assert holder(both.server, "n1", both.modelled) == failover._holder(both.real)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_days_in_which_only_the_jobs_look_after_the_run(seed: int) -> None:
     measured = simulate(Profile.drawn(seed, days=6.0, failover=True, host="jobs"))

@@ -39,6 +39,7 @@ def relay(new_relay: NewRelay) -> Relay:
     return relay
 
 
+@pytest.mark.long
 def test_status_loads_what_it_shows_and_no_controller(relay: Relay) -> None:
     for cwd, words in ((relay.folder, ("status",)), (Path("/"), ("status", "toy", "--json"))):
         modules = loaded(relay, cwd, *words)

@@ -75,6 +75,7 @@ def races(tmp_path, publications):
     assert reader.returncode == 0, errors
 
 
+@pytest.mark.long
 def test_a_reader_beside_a_writer_never_sees_a_torn_policy(tmp_path):
     races(tmp_path, 2_500)
 

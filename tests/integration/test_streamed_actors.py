@@ -42,6 +42,7 @@ def segments_in(folder):
     return [path for path in (folder / "outbox" / "new").rglob("*") if path.is_file()]
 
 
+@pytest.mark.long
 def test_they_show_themselves_while_somebody_watches_and_what_they_give_happened(tmp_path):
     manifest = publish(tmp_path, training=TRAINING)
     place = StreamedSlot(tmp_path, RUN, 0)

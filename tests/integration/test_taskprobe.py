@@ -24,12 +24,14 @@ def probed(*tasks: str, way: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.long
 def test_all_tasks_of_mt10_load_where_nothing_can_be_drawn() -> None:
     done = probed(*MT10, way="disable")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"metaworld": "3.1.1", "benchmark": "MT10", "loaded": 10}
 
 
+@pytest.mark.long
 def test_the_first_task_is_drawn_and_is_not_blank() -> None:
     way, _ = need_drawing()
     done = probed("push-v3", "reach-v3", way=way)

@@ -31,6 +31,7 @@ def _in_a_hurry(monkeypatch):
     products.use(products.PLAIN)
 
 
+@pytest.mark.long
 def test_settings_are_tried_with_the_trainings_own_loop(tmp_path):
     training = resolve(TrainingSection(preset="tiny", device="cpu", num_workers=0))
     said = []
@@ -49,6 +50,7 @@ def test_settings_are_tried_with_the_trainings_own_loop(tmp_path):
     assert advise(tried.own, tried.trials, tried.memory).setting.threads == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("algorithm", ["sac", "ppo"])
 def test_of_clips_the_loop_is_tried_and_the_memory_counted_with_each_frame_once(tmp_path, algorithm):
     shown = {"observation": "clips", "frame_stack": 4, "frame_stride": 2, "image_size": 16}
@@ -116,6 +118,7 @@ def test_an_algorithm_that_learns_from_nothing_is_not_waited_for(tmp_path, monke
         trials.try_settings(resolve(section), 1.0, print, tmp_path)
 
 
+@pytest.mark.long
 def test_an_algorithm_with_rollouts_of_its_own_is_tried(tmp_path):
     section = TrainingSection(env="anchorleg_toys.points:Points", algorithm="anchorleg_toys.drift:Drift", device="cpu")
     tried = trials.try_settings(resolve(section).changed(num_workers=0), 60.0, print, tmp_path)

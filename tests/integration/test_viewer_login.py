@@ -106,6 +106,7 @@ def test_by_default_a_login_opens_no_port(folder: Path) -> None:
         child.wait(PATIENCE_S)
 
 
+@pytest.mark.long
 def test_a_socket_of_a_killed_viewer_is_taken_over_and_a_living_one_is_not(folder: Path) -> None:
     path = folder / "p.sock"
     with a_login_viewer(folder, "--socket", str(path)) as (child, _):

@@ -107,6 +107,7 @@ def without_clock(lines):
     return sorted(json.dumps({k: v for k, v in line.items() if k not in clock}, sort_keys=True) for line in lines)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("calm")
 def test_three_jobs_are_one_run_in_which_every_row_is_once(watched, tmp_path):
     run = watched.run
@@ -144,6 +145,7 @@ def test_three_jobs_are_one_run_in_which_every_row_is_once(watched, tmp_path):
     assert without_clock(watched.server.history(NAME)) == without_clock(history)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("calm")
 @pytest.mark.parametrize("fault", [500, pytest.param("hang", marks=LONG)])
 @pytest.mark.parametrize("is_new", [True, pytest.param(False, marks=LONG)], ids=["at the beginning", "later"])
@@ -170,6 +172,7 @@ def break_down(server, fault):
         server.status = fault
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("calm")
 @pytest.mark.parametrize("is_new", [True, False], ids=["at the beginning", "later"])
 def test_what_a_server_refused_the_next_job_sends(watched, is_new):
@@ -188,6 +191,7 @@ def test_what_a_server_refused_the_next_job_sends(watched, is_new):
     watched.wait_for_steps(100, 200, 300)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_new", [True, False], ids=["at the beginning", "later"])
 def test_a_hung_server_keeps_no_job_from_its_end(watched, monkeypatch, is_new):
     watched.run.attempt(0, None, rows(100))
@@ -205,6 +209,7 @@ def test_a_hung_server_keeps_no_job_from_its_end(watched, monkeypatch, is_new):
     watched.wait_for_silence()
 
 
+@pytest.mark.long
 def test_a_service_that_is_killed_is_said_and_leaves_nothing(watched, tmp_path):
     watched.run.attempt(0, None, rows(100))
     with watched.training(0, scratch=tmp_path):
@@ -217,6 +222,7 @@ def test_a_service_that_is_killed_is_said_and_leaves_nothing(watched, tmp_path):
     wait_for(lambda: list(tmp_path.glob("anchorleg-wandb-*")) == [], "its folder to be removed", WORK_S)
 
 
+@pytest.mark.long
 def test_a_service_that_is_stopped_holds_up_nobody(watched, monkeypatch):
     watched.run.attempt(0, None, rows(100))
     with watched.training(0):
@@ -229,6 +235,7 @@ def test_a_service_that_is_stopped_holds_up_nobody(watched, monkeypatch):
     watched.wait_for_silence()
 
 
+@pytest.mark.long
 def test_a_job_that_another_one_has_replaced_sends_nothing_more(watched):
     watched.run.attempt(0, None, rows(100))
     with watched.training(0):
@@ -241,6 +248,7 @@ def test_a_job_that_another_one_has_replaced_sends_nothing_more(watched):
     assert watched.steps() == [(100, False)]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("calm")
 def test_the_key_is_in_no_file_and_in_no_word(watched, tmp_path, capfd):
     (tmp_path / "scratch").mkdir()
@@ -254,6 +262,7 @@ def test_the_key_is_in_no_file_and_in_no_word(watched, tmp_path, capfd):
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("calm")
 def test_a_key_that_wandb_login_has_left_in_netrc_is_enough(watched, tmp_path, monkeypatch):
     home = tmp_path / "home"
@@ -284,6 +293,7 @@ def test_without_wandb_nothing_is_sent(watched, monkeypatch):
     assert len(watched.said) == 1
 
 
+@pytest.mark.long
 def test_where_its_files_have_no_room_the_rows_go_all_the_same_or_it_is_said(watched, tmp_path):
     (tmp_path / "scratch").mkdir()
     watched.run.attempt(0, None, rows(100))

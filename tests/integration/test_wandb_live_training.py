@@ -46,6 +46,7 @@ def alone(tmp_path_factory):
     return slot_digest(train(tmp_path_factory.mktemp("alone"), {61: "SIGUSR2"}, {77: "SIGTERM"}, {}))
 
 
+@pytest.mark.long
 def test_three_jobs_send_their_rows_to_one_run_and_train_the_same(tmp_path, alone):
     with serving_alone() as server:
         slot = train(tmp_path, {61: "SIGUSR2"}, {77: "SIGTERM"}, {}, server=server, FLUSH_S=str(WORK_S))
@@ -61,6 +62,7 @@ def test_three_jobs_send_their_rows_to_one_run_and_train_the_same(tmp_path, alon
         assert by_step[row["to"]]["train/updates"] == row["updates"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", ["it hangs", "it refuses"])
 def test_neither_a_bad_server_nor_a_stopped_or_killed_service_changes_a_bit(tmp_path, alone, fault):
     hangs = fault == "it hangs"
@@ -93,6 +95,7 @@ curves.tell(print)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "ended"])
 def test_nothing_outlives_a_learner_or_holds_up_its_end(tmp_path, is_killed):
     run = Run(tmp_path / "mt10")

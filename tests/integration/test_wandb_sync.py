@@ -15,6 +15,7 @@ from trainer.wandb.upload import write
 pytest.importorskip("wandb")
 
 
+@pytest.mark.long
 def test_a_run_of_many_jobs_is_one_run_of_wandb_whose_history_is_the_journal(tmp_path):
     run = Run(tmp_path / "runs" / "mt10")
     first = [a_row(n, n + 100, 1_700_000_000.5 + n) for n in range(0, 500, 100)]

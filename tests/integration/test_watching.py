@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 
+import pytest
 from daemons import PATIENCE_S
 from relay import NewRelay, Relay
 
@@ -23,6 +24,7 @@ def interrupted(relay: Relay, number: int) -> str:
     return relay.output_file(number).read_text()
 
 
+@pytest.mark.long
 def test_watch_and_logs_tell_what_changes_until_ctrl_c(new_relay: NewRelay) -> None:
     relay = new_relay(total=100_000, pace_s=0.02)
     relay.spawn("start")

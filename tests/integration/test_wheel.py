@@ -42,6 +42,7 @@ def clean_env(bin_folder: Path, home: Path) -> dict[str, str]:
     return {"PATH": f"{bin_folder}:/usr/bin:/bin", "HOME": str(home), "XDG_STATE_HOME": str(home / "state")}
 
 
+@pytest.mark.long
 def test_help_needs_no_torch(bin_folder: Path, tmp_path: Path) -> None:
     env = clean_env(bin_folder, tmp_path)
     said = run(bin_folder / "orchestrator", "--help", cwd=tmp_path, env=env).stdout

@@ -38,6 +38,7 @@ def time_at_goal(act, training, seed=99):
     return np.mean(there, axis=0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "fields",
     [

@@ -92,6 +92,7 @@ def syncd(systemd: SystemdUser, *words: object) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_installed_restarted_after_a_crash_and_uninstalled_twice_over(systemd: SystemdUser, tmp_path: Path) -> None:
     shared, mirror = tmp_path / "shared", tmp_path / "mirror of 100%"
     (shared / "v1" / "runs").mkdir(parents=True)

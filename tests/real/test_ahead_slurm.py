@@ -41,6 +41,7 @@ def behind(new_relay: NewRelay, cluster: SlurmCluster, *, own_code: bool = False
     return relay
 
 
+@pytest.mark.long
 def test_each_job_is_queued_behind_the_one_before_it(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
     slurm = private_slurm(nodes=1)
     relay = behind(new_relay, slurm)
@@ -63,6 +64,7 @@ def test_each_job_is_queued_behind_the_one_before_it(private_slurm: PrivateSlurm
     slurm.wait_for(lambda: not rows_of(slurm, relay), "an empty queue")
 
 
+@pytest.mark.long
 def test_a_successor_whose_dependency_was_taken_off_does_not_work_beside_the_job_before_it(
     private_slurm: PrivateSlurm, new_relay: NewRelay
 ) -> None:
@@ -81,6 +83,7 @@ def test_a_successor_whose_dependency_was_taken_off_does_not_work_beside_the_job
     relay.assert_exactly_once(60)
 
 
+@pytest.mark.long
 def test_a_stop_takes_the_successor_out_and_keeps_everything(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
     slurm = private_slurm(nodes=1)
     relay = behind(new_relay, slurm)
@@ -93,6 +96,7 @@ def test_a_stop_takes_the_successor_out_and_keeps_everything(private_slurm: Priv
     assert (relay.run_dir / "slots" / "0" / "hold").exists()
 
 
+@pytest.mark.long
 def test_a_crash_is_followed_by_a_new_submission_and_not_by_the_successor(
     private_slurm: PrivateSlurm, new_relay: NewRelay
 ) -> None:
@@ -112,6 +116,7 @@ def test_a_crash_is_followed_by_a_new_submission_and_not_by_the_successor(
     assert not [claim for claim in claims if f'"{successor}"' in claim]
 
 
+@pytest.mark.long
 def test_a_cancel_of_the_running_job_pauses_although_another_one_is_queued(
     private_slurm: PrivateSlurm, new_relay: NewRelay
 ) -> None:

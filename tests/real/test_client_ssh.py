@@ -58,6 +58,7 @@ def watch(folder: Path, env: dict[str, str], carrier: str):
     return watching(folder, "--transport", carrier, "", env=env)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("carrier", CARRIERS)
 def test_one_login_carries_policies_and_experience(
     sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path, carrier: str
@@ -83,6 +84,7 @@ def test_one_login_carries_policies_and_experience(
     wait_for(lambda: not sshd.processes("syncd", "serve"), "the end of the server")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("carrier", CARRIERS)
 def test_a_server_that_was_away_is_found_again(
     sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path, carrier: str
@@ -328,6 +330,7 @@ def test_a_limit_on_the_bandwidth_slows_and_loses_nothing(
     assert Outbox(folder).count() == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("carrier", CARRIERS)
 def test_whole_checkpoints_come_on_request(sshd: Sshd, laptop: Laptop, tmp_path: Path, carrier: str) -> None:
     def pull(env: dict[str, str]) -> subprocess.CompletedProcess[str]:

@@ -82,6 +82,7 @@ def test_a_good_place_is_found_good_and_left_as_it_was(slurm: SlurmCluster, new_
     assert {row.job_id for row in slurm.jobs()} <= before
 
 
+@pytest.mark.long
 @pytest.mark.slurm
 def test_each_thing_that_is_wrong_is_a_line_that_says_what_to_do(
     private_slurm: PrivateSlurm, new_relay: NewRelay
@@ -116,6 +117,7 @@ def test_each_thing_that_is_wrong_is_a_line_that_says_what_to_do(
     assert left_behind(relay) == []
 
 
+@pytest.mark.long
 @pytest.mark.slurm
 def test_limits_of_the_user_are_told_with_what_they_mean(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
     slurm = private_slurm(nodes=1, accounting=True)
@@ -139,6 +141,7 @@ def test_limits_of_the_user_are_told_with_what_they_mean(private_slurm: PrivateS
     assert "Invalid account" in wrong.out
 
 
+@pytest.mark.long
 @pytest.mark.slurm
 def test_the_probe_tells_what_a_node_has(slurm: SlurmCluster, new_relay: NewRelay, tmp_path: Path) -> None:
     """The signal is sent by hand here, so that nobody waits for the clock; see the long test for that.
@@ -181,6 +184,7 @@ def test_the_probe_tells_what_a_node_has(slurm: SlurmCluster, new_relay: NewRela
     assert left_behind(relay) == []
 
 
+@pytest.mark.long
 @pytest.mark.slurm
 def test_a_probe_that_is_interrupted_takes_its_job_with_it(slurm: SlurmCluster, new_relay: NewRelay) -> None:
     relay = on_slurm(new_relay, slurm, python=BARE_PYTHON)
@@ -196,6 +200,7 @@ def test_a_probe_that_is_interrupted_takes_its_job_with_it(slurm: SlurmCluster, 
     assert left_behind(relay) == []
 
 
+@pytest.mark.long
 @pytest.mark.slurm
 def test_a_probe_waits_only_so_long_and_says_for_what(slurm: SlurmCluster, new_relay: NewRelay) -> None:
     slurm.submit("sleep 3000", "--nodes=4", "--exclusive")

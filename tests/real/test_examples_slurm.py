@@ -61,6 +61,7 @@ def test_where_there_is_no_default_partition_start_ends_with_slurms_words(
     assert len(refused.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.long
 def test_init_writes_a_config_of_what_sinfo_says_and_slurm_would_take_its_jobs(
     slurm: SlurmCluster, tmp_path: Path
 ) -> None:

@@ -242,6 +242,7 @@ def test_a_job_that_ignores_everything_is_killed_in_the_end(place: Place) -> Non
     assert place.wait_for_state("one", JobState.ENDED).raw_state == "CANCELLED"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", ["local"], indirect=True)  # a minute is Slurm's shortest: see test_walltime.py
 def test_the_walltime_is_announced_to_the_batch_process_and_then_enforced(place: Place) -> None:
     place.submit("one", LISTENER, limit_s=16, lead_s=4)

@@ -67,6 +67,7 @@ def test_forty_experiments_share_four_jobs_while_a_person_changes_his_mind_and_c
     assert most_at_once(relay, MANY + 1) <= PLACES
 
 
+@pytest.mark.long
 @pytest.mark.slurm
 def test_a_limit_that_nobody_told_is_learned_and_every_experiment_comes_to_its_end(
     private_slurm: PrivateSlurm, new_relay: NewRelay
@@ -86,6 +87,7 @@ def test_a_limit_that_nobody_told_is_learned_and_every_experiment_comes_to_its_e
     assert most_at_once(relay, 6) <= 2
 
 
+@pytest.mark.long
 def test_the_best_go_on_and_the_others_are_behind(new_relay: NewRelay) -> None:
     """How far each gets beyond its rung until somebody looks depends on the machine; who is best does not."""
     scores: list[dict[str, Any]] = [{"name": f"e{k}", "score": k / 10} for k in range(9)]
@@ -108,6 +110,7 @@ def test_the_best_go_on_and_the_others_are_behind(new_relay: NewRelay) -> None:
             relay.assert_exactly_once(400, slot)
 
 
+@pytest.mark.long
 def test_the_lines_of_the_page_are_typed_as_they_stand(new_relay: NewRelay) -> None:
     page = (REPOSITORY / "docs" / "experiments.md").read_text()
     config = json.loads(page.split("```json\n")[1].split("```")[0])

@@ -60,6 +60,7 @@ def said(relay: Relay) -> str:
     return "".join(path.read_text() for path in relay.run_dir.glob("jobs/*/job-*.out"))
 
 
+@pytest.mark.long
 def test_jobs_go_on_by_themselves_to_the_end(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
     slurm = private_slurm(nodes=2)
     relay = left_alone(new_relay, slurm, slots=2, total=60)
@@ -84,6 +85,7 @@ def test_jobs_go_on_by_themselves_to_the_end(private_slurm: PrivateSlurm, new_re
     assert any("tick --failover" in owner for owner in owners)
 
 
+@pytest.mark.long
 def test_with_a_living_controller_and_where_it_is_not_wanted_no_job_ticks(
     private_slurm: PrivateSlurm, new_relay: NewRelay
 ) -> None:

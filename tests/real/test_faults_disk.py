@@ -16,6 +16,7 @@ pytestmark = pytest.mark.slurm
 CAUSES = ("no space left on the disk", "it left no word, and the disk is full")
 
 
+@pytest.mark.long
 def test_screens_say_that_they_are_old_and_what_died_of_it_goes_on_when_there_is_room(
     slurm: SlurmCluster, new_relay: NewRelay, small_disk: Path
 ) -> None:

@@ -46,6 +46,7 @@ def assert_went_on(relay: Relay, controller: subprocess.Popen[str]) -> None:
     assert [attempt for attempt, _ in ended] == [0, 1]
 
 
+@pytest.mark.long
 def test_purged_before_the_poll_the_history_proves_the_end(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
     slurm = private_slurm(nodes=1, accounting=True, overrides=FORGETFUL)
     relay = on_slurm(new_relay, slurm, pace_s=0.01, command=DEAF, held_at=STOPS_AT)
@@ -74,6 +75,7 @@ def test_purged_without_a_history_absence_and_silence_prove_the_end(
     assert_went_on(relay, controller)
 
 
+@pytest.mark.long
 def test_purged_while_slurmdbd_is_dead_its_own_record_says_how_it_ended(
     private_slurm: PrivateSlurm, new_relay: NewRelay
 ) -> None:

@@ -24,6 +24,7 @@ def failing_prolog(folder: Path) -> dict[str, str]:
     return {"Prolog": str(prolog)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("accounting", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_node_that_cannot_start_a_job_is_not_a_person_who_cancels_it(
     private_slurm: PrivateSlurm, new_relay: NewRelay, tmp_path: Path, *, accounting: bool
@@ -42,6 +43,7 @@ def test_a_node_that_cannot_start_a_job_is_not_a_person_who_cancels_it(
     assert (slot["state"], slot["failures"]) == ("finished", 0)
 
 
+@pytest.mark.long
 def test_a_job_that_slurm_holds_after_a_failed_launch_is_released(
     private_slurm: PrivateSlurm, new_relay: NewRelay, tmp_path: Path
 ) -> None:
@@ -62,6 +64,7 @@ def test_a_job_that_slurm_holds_after_a_failed_launch_is_released(
     assert [row.job_id for row in ever(slurm, relay)] == [job_id]
 
 
+@pytest.mark.long
 def test_a_job_that_runs_and_never_begins_is_replaced(
     private_slurm: PrivateSlurm, new_relay: NewRelay, tmp_path: Path
 ) -> None:
@@ -81,6 +84,7 @@ def test_a_job_that_runs_and_never_begins_is_replaced(
     assert relay.status()["slots"][0]["failures"] == 0
 
 
+@pytest.mark.long
 def test_a_node_that_does_not_see_the_runs_folder_is_not_the_programs_fault(
     private_slurm: PrivateSlurm, new_relay: NewRelay, tmp_path: Path
 ) -> None:
@@ -115,6 +119,7 @@ def make_room(slurm: SlurmCluster, mode: str) -> None:
     slurm.ask("sacctmgr", "-i", "modify", "user", user, "set", "QOS=normal,hi", "DefaultQOS=normal")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("mode", "deaf"), [("CANCEL", False), pytest.param("REQUEUE", True, marks=pytest.mark.long)])
 def test_a_preempted_job_goes_on_and_counts_as_no_failure(
     private_slurm: PrivateSlurm, new_relay: NewRelay, mode: str, *, deaf: bool

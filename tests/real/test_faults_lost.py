@@ -22,6 +22,7 @@ REMEMBERS_S = "86400"
 TRIES = 12
 
 
+@pytest.mark.long
 def test_without_accounting_a_lost_and_silent_job_is_over_whatever_slurm_remembers(
     private_slurm: PrivateSlurm, new_relay: NewRelay
 ) -> None:

@@ -38,6 +38,7 @@ def submissions(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / "jobs").iterdir())
 
 
+@pytest.mark.long
 def test_a_run_that_was_moved_under_its_job_goes_on_when_that_has_ended(relay: Relay) -> None:
     there, here = relay.run_dir, relay.folder / "runs" / "moved"
     job = relay.read("claim", 0)["job_id"]
@@ -61,6 +62,7 @@ def test_a_run_that_was_moved_under_its_job_goes_on_when_that_has_ended(relay: R
     assert not there.exists()
 
 
+@pytest.mark.long
 def test_a_copy_of_a_run_leaves_the_jobs_of_the_run_alone(relay: Relay) -> None:
     copy = relay.folder / "runs" / "copy"
     shutil.copytree(relay.run_dir, copy, symlinks=True)
@@ -80,6 +82,7 @@ def test_a_copy_of_a_run_leaves_the_jobs_of_the_run_alone(relay: Relay) -> None:
     assert relay.attempts() == [0]
 
 
+@pytest.mark.long
 @pytest.mark.slurm
 def test_a_run_under_another_name_of_its_folder_has_its_waiting_jobs(new_relay: NewRelay, slurm: SlurmCluster) -> None:
     relay = on_slurm(new_relay, slurm, total=60, slurm={"extra": ["--hold"]})
@@ -99,6 +102,7 @@ def test_a_run_under_another_name_of_its_folder_has_its_waiting_jobs(new_relay: 
     assert [row.job_id for row in ever(slurm, relay)] == [waiting.job_id]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("who", ["a controller", "the job"])
 @pytest.mark.parametrize("executor", ["local", pytest.param("slurm", marks=pytest.mark.slurm)])
 def test_a_job_whose_folder_was_removed_saves_before_it_ends(
@@ -123,6 +127,7 @@ def test_a_job_whose_folder_was_removed_saves_before_it_ends(
     relay.assert_exactly_once(60)
 
 
+@pytest.mark.long
 @pytest.mark.slurm
 def test_what_a_waiting_job_needs_is_made_again(new_relay: NewRelay, slurm: SlurmCluster) -> None:
     relay = on_slurm(new_relay, slurm, total=60, slurm={"extra": ["--hold"]})

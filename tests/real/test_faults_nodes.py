@@ -93,6 +93,7 @@ def maintenance_is_over(slurm: SlurmCluster) -> None:
     slurm.ask("scontrol", "delete", "ReservationName=service")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("close", "words", "reopen"),
     [
@@ -124,6 +125,7 @@ def test_what_is_closed_lets_the_job_run_on_and_the_next_one_wait(
     assert_nothing_was_submitted_twice(slurm, relay)
 
 
+@pytest.mark.long
 def test_a_suspended_job_is_shown_as_such_and_without_a_rate(slurm: SlurmCluster, new_relay: NewRelay) -> None:
     relay = on_slurm(new_relay, slurm, total=TOTAL, held_at=10)
     controller = relay.spawn("start")
@@ -141,6 +143,7 @@ def test_a_suspended_job_is_shown_as_such_and_without_a_rate(slurm: SlurmCluster
     relay.assert_exactly_once(TOTAL)
 
 
+@pytest.mark.long
 def test_an_inactive_partition_refuses_and_the_slot_waits_until_it_is_back(
     private_slurm: PrivateSlurm, new_relay: NewRelay
 ) -> None:
@@ -173,6 +176,7 @@ def assert_nothing_was_submitted_twice(slurm: SlurmCluster, relay: Relay) -> Non
     assert relay.status()["slots"][0]["failures"] == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lost", ["its interpreter", "its code"])
 def test_what_the_run_itself_has_lost_accuses_no_node(
     private_slurm: PrivateSlurm, new_relay: NewRelay, tmp_path: Path, lost: str

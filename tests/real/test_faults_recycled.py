@@ -12,6 +12,7 @@ from slurm_relay import on_slurm
 pytestmark = pytest.mark.slurm
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", [["--now"], pytest.param([], marks=pytest.mark.long)])
 def test_a_stop_leaves_the_users_other_job_alone_that_has_got_our_old_id(
     private_slurm: PrivateSlurm, new_relay: NewRelay, how: list[str]

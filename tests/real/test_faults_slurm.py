@@ -88,6 +88,7 @@ def outage(slurm: SlurmCluster, relay: Relay, away_s: float, refused: float | No
     assert [slot["failures"] for slot in after["slots"]] == [0, 0]
 
 
+@pytest.mark.long
 def test_slurmctld_dead_during_an_sbatch_and_ticks(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
     slurm = private_slurm(nodes=2, overrides=QUICK)
     relay = on_slurm(new_relay, slurm, total=60, slots=2, held_at=20)
@@ -107,6 +108,7 @@ def test_slurmctld_dead_for_minutes(private_slurm: PrivateSlurm, new_relay: NewR
     assert_one_job_an_attempt(slurm, relay, 60, slots=2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("who", ["sbatch", "we"])
 def test_slurmctld_hangs_so_that_sbatch_fails_and_yet_submits(
     private_slurm: PrivateSlurm, new_relay: NewRelay, who: str
@@ -159,6 +161,7 @@ def resume(slurm: SlurmCluster, node: str) -> None:
     slurm.ask("scontrol", "update", f"nodename={node}", "state=resume")
 
 
+@pytest.mark.long
 def test_slurmctld_runs_one_job_id_twice(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
     """It is killed before it has written down that it started the job: a start by backfill is not written at once."""
     slurm = private_slurm(nodes=2, overrides=QUICK)

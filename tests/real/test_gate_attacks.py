@@ -85,6 +85,7 @@ def test_a_part_that_two_connections_have_open_changes_nothing_that_was_verified
     assert hashlib.sha256(stored.read_bytes()).hexdigest() == segment.name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("which", ["openssh", "paramiko"])
 def test_a_fifth_connection_is_told_to_come_again_and_the_first_stays(friend: Friend, which: str):
     opened: list[Session] = []

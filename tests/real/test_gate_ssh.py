@@ -214,6 +214,7 @@ def test_the_clients_environment_stays_outside(friend: Friend):
     assert gate_refused(done)
 
 
+@pytest.mark.long
 def test_two_keys_of_one_name_are_one_contributor(friend: Friend):
     """Two laptops of one person: one inbox, one standing, and as many connections as one has."""
     other = friend.server.new_client("alices-desktop", options=None)

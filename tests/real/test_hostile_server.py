@@ -146,6 +146,7 @@ def test_a_slots_curves_are_bounded_and_status_says_so(victim: Callable[[str], V
     assert before.stat().st_size < held <= MAX_CURVE_BYTES < before.stat().st_size + CHUNKS * CHUNK_BYTES
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("attack", "words"),
     [
@@ -189,6 +190,7 @@ def test_a_scene_with_another_sum_is_not_written(victim: Callable[[str], Victim]
     assert not list(laptop.folder.rglob("*.scene"))
 
 
+@pytest.mark.long
 def test_words_of_an_agent_are_plain_where_they_are_shown(victim: Callable[[str], Victim]) -> None:
     laptop = victim("live words")
     with watching(laptop.folder, "", env=laptop.env) as watcher:
@@ -207,6 +209,7 @@ def test_words_of_an_agent_are_plain_where_they_are_shown(victim: Callable[[str]
         assert all(map(is_plain, strings_in(json.loads(file.read_bytes())))), file
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("attack", ["setup path", "setup command", "setup flood"])
 def test_setup_stores_nothing_that_is_no_path_and_no_command(
     sshd: Sshd, victim: Callable[[str], Victim], attack: str

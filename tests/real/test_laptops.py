@@ -65,6 +65,7 @@ def contributed(relay: Relay) -> dict[str, int]:
     return found
 
 
+@pytest.mark.long
 def test_weights_flow_out_and_experience_flows_in(
     new_relay: NewRelay, slurm: SlurmCluster, new_machine: Callable[..., Machine]
 ) -> None:

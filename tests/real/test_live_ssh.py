@@ -115,6 +115,7 @@ def servers_of(sshd: Sshd) -> list[int]:
     return [pid for pid, path in exe.items() if "python" in Path(path).name]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("carrier", ["openssh", "paramiko"])
 def test_after_a_killed_server_it_goes_on(sshd: Sshd, shared: Shared, tmp_path: Path, carrier: str) -> None:
     folder = tmp_path / "mirror"
@@ -148,6 +149,7 @@ def resident_kib(pid: int) -> int:
     return 0
 
 
+@pytest.mark.long
 def test_a_frozen_client_takes_no_memory_and_delays_nobody(sshd: Sshd, shared: Shared, tmp_path: Path) -> None:
     first, second = tmp_path / "frozen", tmp_path / "other"
     with watching(

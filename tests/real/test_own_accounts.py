@@ -152,6 +152,7 @@ def test_an_honest_laptop_has_its_verdicts_and_its_counts(cluster: Cluster) -> N
     assert cluster.accepted() == {f"user-{cluster.ben.name}": 2}
 
 
+@pytest.mark.long
 def test_who_was_dropped_stays_dropped_under_every_name(cluster: Cluster) -> None:
     assert cluster.send(cluster.visit(cluster.ben, "bens-laptop"), 1) == [Receipt(True)]
     cluster.learn()
@@ -167,6 +168,7 @@ def test_who_was_dropped_stays_dropped_under_every_name(cluster: Cluster) -> Non
     assert cluster.send(cluster.visit(cluster.eve, "bens-laptop"), 3) == [Receipt(True)]
 
 
+@pytest.mark.long
 def test_nobody_reaches_anothers_inbox_through_our_server(cluster: Cluster) -> None:
     eves = cluster.visit(cluster.eve, "eves-laptop")
     cluster.send(eves, 1)

@@ -19,6 +19,7 @@ def contained(new_relay: NewRelay, container: Container, **settings: Any) -> Rel
     return new_relay(total=total, container=section, command=command, **settings)
 
 
+@pytest.mark.long
 def test_a_program_in_a_container_is_handed_over_by_the_file_alone(container: Container, new_relay: NewRelay) -> None:
     relay = contained(new_relay, container, total=80, training={"max_runtime_seconds": 1.5})
 
@@ -29,6 +30,7 @@ def test_a_program_in_a_container_is_handed_over_by_the_file_alone(container: Co
     assert len(relay.attempts()) >= 2
 
 
+@pytest.mark.long
 def test_a_stop_reaches_into_the_container(container: Container, new_relay: NewRelay) -> None:
     relay = contained(new_relay, container, total=10_000)
     controller = relay.spawn("start")
@@ -41,6 +43,7 @@ def test_a_stop_reaches_into_the_container(container: Container, new_relay: NewR
     assert relay.events("ended")[0]["verdict"] == "handed over"
 
 
+@pytest.mark.long
 @pytest.mark.slurm
 def test_a_container_on_slurm_is_handed_over_too(
     slurm: SlurmCluster, container: Container, new_relay: NewRelay
@@ -58,6 +61,7 @@ def test_a_container_on_slurm_is_handed_over_too(
     assert len(relay.attempts()) >= 2
 
 
+@pytest.mark.long
 def test_an_image_that_is_not_there_is_named(container: Container, new_relay: NewRelay, tmp_path: Path) -> None:
     nothing = Container(tmp_path / "nothing", container.binds, container.python)
     relay = contained(new_relay, nothing, total=5, relay=AT_ONCE)

@@ -26,6 +26,7 @@ def new_slurm_relay(new_relay: NewRelay, slurm: SlurmCluster) -> NewRelay:
     return partial(on_slurm, new_relay, slurm)
 
 
+@pytest.mark.long
 def test_two_slots_are_handed_over_by_the_clock_until_they_are_done(
     new_slurm_relay: NewRelay, slurm: SlurmCluster
 ) -> None:
@@ -47,6 +48,7 @@ def test_two_slots_are_handed_over_by_the_clock_until_they_are_done(
     assert relay.status()["state"] == "finished"
 
 
+@pytest.mark.long
 def test_a_stop_leaves_no_job_in_the_queue_and_a_start_goes_on_from_there(
     new_slurm_relay: NewRelay, slurm: SlurmCluster
 ) -> None:
@@ -74,6 +76,7 @@ def test_a_stop_leaves_no_job_in_the_queue_and_a_start_goes_on_from_there(
         assert len(relay.attempts(slot)) == 2
 
 
+@pytest.mark.long
 def test_a_scancel_of_the_running_job_saves_and_waits_for_start(new_slurm_relay: NewRelay, slurm: SlurmCluster) -> None:
     relay = new_slurm_relay(total=50, held_at=10)
     controller = relay.spawn("start")
@@ -91,6 +94,7 @@ def test_a_scancel_of_the_running_job_saves_and_waits_for_start(new_slurm_relay:
     assert [event["verdict"] for event in relay.events("ended")] == ["cancelled", "finished"]
 
 
+@pytest.mark.long
 def test_a_wake_up_at_the_very_start_of_a_job_harms_nothing(
     new_slurm_relay: NewRelay, slurm: SlurmCluster, tmp_path: Path
 ) -> None:
@@ -148,6 +152,7 @@ def soft_limits(pid: int | None, *names: str) -> list[int | str]:
     return ["unlimited" if one == resource.RLIM_INFINITY else one for one in soft]
 
 
+@pytest.mark.long
 def test_a_stop_takes_waiting_jobs_out_of_the_queue(new_slurm_relay: NewRelay, slurm: SlurmCluster) -> None:
     relay = new_slurm_relay(total=10, slots=2, slurm={"extra": ["--hold"]})
     controller = relay.spawn("start")
@@ -169,6 +174,7 @@ def test_a_stop_takes_waiting_jobs_out_of_the_queue(new_slurm_relay: NewRelay, s
         relay.assert_exactly_once(10, slot)
 
 
+@pytest.mark.long
 def test_stop_now_ends_jobs_without_a_controller(new_slurm_relay: NewRelay, slurm: SlurmCluster) -> None:
     relay = new_slurm_relay(total=10_000, slots=2)
     controller = relay.spawn("start")
@@ -184,6 +190,7 @@ def test_stop_now_ends_jobs_without_a_controller(new_slurm_relay: NewRelay, slur
     assert relay.status()["state"] == "stopped"
 
 
+@pytest.mark.long
 def test_ctrl_c_leaves_the_jobs_in_the_queue(new_slurm_relay: NewRelay, slurm: SlurmCluster) -> None:
     relay = new_slurm_relay(total=50, held_at=5)
     controller = relay.spawn("start")
@@ -200,6 +207,7 @@ def test_ctrl_c_leaves_the_jobs_in_the_queue(new_slurm_relay: NewRelay, slurm: S
     assert relay.attempts() == [0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("where", "call"), [("after-intent", 2), ("after-submit", 2), ("between-ticks", 2)])
 def test_killed_at_any_point_the_next_controller_goes_on_exactly_once(
     new_slurm_relay: NewRelay, slurm: SlurmCluster, where: str, call: int
@@ -226,6 +234,7 @@ def test_with_its_true_patience_an_intent_that_never_became_a_job_is_submitted_a
     relay.assert_exactly_once(10)
 
 
+@pytest.mark.long
 def test_no_such_partition_is_told_in_slurms_own_words(new_slurm_relay: NewRelay, slurm: SlurmCluster) -> None:
     relay = new_slurm_relay(total=10, slots=2)
 
@@ -246,6 +255,7 @@ def test_a_background_controller_that_slurm_refuses_says_so_at_once(new_slurm_re
     refused.assert_refused(6, "invalid partition specified: nope")
 
 
+@pytest.mark.long
 def test_the_second_job_of_an_attempt_ends_at_once(new_slurm_relay: NewRelay, slurm: SlurmCluster) -> None:
     relay = new_slurm_relay(total=50, held_at=10)
     relay.killed("after-intent", "start")
@@ -269,6 +279,7 @@ def test_the_second_job_of_an_attempt_ends_at_once(new_slurm_relay: NewRelay, sl
     assert set(ends(slurm, relay)) == {"COMPLETED"}
 
 
+@pytest.mark.long
 def test_a_slurmctld_that_is_away_for_a_while_costs_nothing(
     private_slurm: Callable[..., SlurmCluster], new_relay: NewRelay
 ) -> None:

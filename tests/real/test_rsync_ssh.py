@@ -93,6 +93,7 @@ def curve(place: SlotPlace, number: int, rows: int = 1) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_what_is_new_comes_once_and_nothing_goes(site: Site) -> None:
     assert site.report()["policies"] == []
     publish_one(site.shared, 1, 1)
@@ -122,6 +123,7 @@ def test_what_is_new_comes_once_and_nothing_goes(site: Site) -> None:
     assert list(Inbox.all_of(site.shared)) == []
 
 
+@pytest.mark.long
 def test_a_pull_that_is_killed_shows_nobody_a_part_and_is_gone_on_with(site: Site) -> None:
     publish_one(site.shared, 1, 1)
     assert site.pull().returncode == 0
@@ -205,6 +207,7 @@ def test_what_does_not_go_is_one_sentence(site: Site, spoil: Callable[[Site], No
     assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stderr
 
 
+@pytest.mark.long
 def test_a_damaged_policy_is_left_out_and_the_next_one_is_taken(site: Site) -> None:
     publish_one(site.shared, 1, 1)
     assert site.pull().returncode == 0
@@ -222,6 +225,7 @@ def test_a_damaged_policy_is_left_out_and_the_next_one_is_taken(site: Site) -> N
     assert site.has(3)
 
 
+@pytest.mark.long
 def test_what_no_run_of_ours_has_is_not_fetched(site: Site, tmp_path: Path) -> None:
     """Files that are too large, links, and folders where files should be; what is right beside them comes."""
     publish_one(site.shared, 1, 1)
@@ -316,6 +320,7 @@ def save(run: Path, where: str) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_whole_checkpoints_come_on_request_and_are_gone_on_with(site: Site) -> None:
     run = site.shared.path.parent
     publish_one(site.shared, 1, 1)
@@ -342,6 +347,7 @@ def test_whole_checkpoints_come_on_request_and_are_gone_on_with(site: Site) -> N
     assert (refused.returncode, "[sync.left-out]" in refused.stderr) == (6, True)
 
 
+@pytest.mark.long
 def test_an_rsync_that_knows_only_what_macs_does_is_enough(site: Site, tmp_path: Path) -> None:
     program = tmp_path / "bin" / "rsync"
     program.parent.mkdir()

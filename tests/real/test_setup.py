@@ -96,6 +96,7 @@ def run_folder_of(account: Account) -> Path:
     return run
 
 
+@pytest.mark.long
 def test_from_an_empty_home_to_a_mirror_with_one_password(
     newcomer: Newcomer, account: Account, with_password: Sshd, tmp_path: Path
 ):
@@ -178,6 +179,7 @@ def test_where_there_is_no_syncd_the_line_that_it_advises_brings_it_there(
     assert newcomer.run("pull").returncode == 0
 
 
+@pytest.mark.long
 def test_with_no_word_it_asks_where_the_run_is(newcomer: Newcomer, sshd: Sshd, tmp_path: Path):
     publish_one(store.Shared(tmp_path / "run" / "shared"), 1, 1)
     asked = newcomer.run("setup")  # in a pipe nobody can answer
@@ -314,6 +316,7 @@ def test_a_wrong_password_is_tried_once(newcomer: Newcomer, account: Account, wi
     assert not (newcomer.home / ".config" / "anchorleg" / "syncd.json").exists()
 
 
+@pytest.mark.long
 def test_without_a_terminal_it_says_what_is_missing_and_never_hangs(newcomer: Newcomer, sshd: Sshd, tmp_path: Path):
     place = f"{sshd.user}@127.0.0.1:{tmp_path}"
     unknown = newcomer.run("setup", place, "--port", sshd.port)
@@ -359,6 +362,7 @@ def test_a_known_host_is_not_asked_about_even_hashed(newcomer: Newcomer, sshd: S
     assert done.returncode == 5
 
 
+@pytest.mark.long
 def test_a_friend_with_a_restricted_key(newcomer: Newcomer, sshd: Sshd, tmp_path: Path):
     shared = store.Shared(tmp_path / "run" / "shared")
     publish_one(shared, 1, 1)
@@ -397,6 +401,7 @@ def test_a_friend_with_a_restricted_key(newcomer: Newcomer, sshd: Sshd, tmp_path
     assert granted.stdout == line.replace(f"{shared.path}", f"{shared.path} --checkpoints") + "\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("accepted", ["*", "BASH_* LANG", "LD_PRELOAD"])
 def test_no_line_for_a_friend_where_a_client_may_choose_what_is_run(
     newcomer: Newcomer, sshd: Sshd, tmp_path: Path, accepted: str

@@ -39,6 +39,7 @@ def test_four_nodes_and_two_partitions_are_claimed(slurm: SlurmCluster) -> None:
     assert sorted(lines) == ["gpu*|infinite|4|8|gpu:fake:1", "short|1:00|4|8|gpu:fake:1"]
 
 
+@pytest.mark.long
 def test_clearing_ends_a_job_that_ignores_sigterm(slurm: SlurmCluster) -> None:
     job_id = slurm.submit("trap '' TERM; echo up; sleep 600 & wait; wait")
     slurm.wait_for(lambda: "up" in slurm.output(job_id), "the job to be up")
@@ -58,6 +59,7 @@ def test_a_job_survives_a_clean_restart_of_the_controller(private_slurm: Private
     assert cluster.wait_for_state(job_id, "RUNNING").job_id == job_id
 
 
+@pytest.mark.long
 def test_a_dead_controller_answers_nobody_until_it_is_started(private_slurm: PrivateSlurm) -> None:
     cluster = private_slurm(nodes=1)
     cluster.kill_controller()

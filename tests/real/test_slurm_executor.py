@@ -199,6 +199,7 @@ def test_a_site_without_accounting_says_so(slurm: SlurmCluster, tmp_path: Path) 
     assert an_executor(slurm, tmp_path / "jobs").accounting(time.time()).status == "disabled"
 
 
+@pytest.mark.long
 def test_what_a_hanging_controller_was_asked_may_have_happened(private_slurm: PrivateSlurm, tmp_path: Path) -> None:
     cluster = private_slurm(nodes=1, overrides={"MessageTimeout": "2"})
     executor = an_executor(cluster, tmp_path / "jobs")
@@ -217,6 +218,7 @@ def test_what_a_hanging_controller_was_asked_may_have_happened(private_slurm: Pr
     wait_for(lambda: [row.work_dir for row in executor.poll().rows] == [request.job_dir], "the job to show up")
 
 
+@pytest.mark.long
 def test_a_dead_controller_takes_nothing_and_shows_nothing(private_slurm: PrivateSlurm, tmp_path: Path) -> None:
     cluster = private_slurm(nodes=1)
     executor = an_executor(cluster, tmp_path / "jobs")
@@ -233,6 +235,7 @@ def test_a_dead_controller_takes_nothing_and_shows_nothing(private_slurm: Privat
     assert executor.poll().rows == ()
 
 
+@pytest.mark.long
 def test_the_sites_memory_for_ended_jobs_is_asked_and_true(private_slurm: PrivateSlurm, tmp_path: Path) -> None:
     cluster = private_slurm(nodes=1, overrides={"MinJobAge": "2"})
     executor = an_executor(cluster, tmp_path / "jobs")
@@ -245,6 +248,7 @@ def test_the_sites_memory_for_ended_jobs_is_asked_and_true(private_slurm: Privat
     assert executor.poll().error is None
 
 
+@pytest.mark.long
 def test_the_history_knows_how_jobs_ended_until_its_daemon_dies(private_slurm: PrivateSlurm, tmp_path: Path) -> None:
     cluster = private_slurm(nodes=1, accounting=True)
     executor = an_executor(cluster, tmp_path / "jobs")
@@ -271,6 +275,7 @@ def test_the_history_knows_how_jobs_ended_until_its_daemon_dies(private_slurm: P
     assert "talking to the database" in (blind.error or "")
 
 
+@pytest.mark.long
 def test_what_a_sites_wrappers_print_beside_slurms_answers_hides_no_job(
     private_slurm: PrivateSlurm, tmp_path: Path
 ) -> None:
@@ -296,6 +301,7 @@ def test_what_a_sites_wrappers_print_beside_slurms_answers_hides_no_job(
     assert {partition.name for partition in executor.partitions().rows} == {"gpu", "short"}
 
 
+@pytest.mark.long
 def test_a_full_quota_is_neither_an_error_nor_for_good(private_slurm: PrivateSlurm, tmp_path: Path) -> None:
     cluster = private_slurm(nodes=1, accounting=True)
     executor = an_executor(cluster, tmp_path / "jobs")

@@ -99,6 +99,7 @@ def place(root: Path, lane: str = LANE) -> Path:
     return root.joinpath(*folder_of(RUN, 0, lane))
 
 
+@pytest.mark.long
 def test_who_watches_sees_a_contributors_agents_and_unwatched_nothing_is_sent(
     new_machine: Callable[..., Machine], new_page: Callable[[Path], Page], shared: Path
 ) -> None:

@@ -120,6 +120,7 @@ def test_a_host_that_is_away_is_told_apart_from_a_refusal(world: World) -> None:
     assert lines["host key"][0] == "warning"
 
 
+@pytest.mark.long
 def test_a_syncd_or_a_folder_that_is_not_there_is_the_servers_line(world: World, tmp_path: Path) -> None:
     world.store(command="/nowhere/syncd")
     code, lines = world.doctor()
@@ -131,6 +132,7 @@ def test_a_syncd_or_a_folder_that_is_not_there_is_the_servers_line(world: World,
     assert "is no folder over there" in lines["server"][1]
 
 
+@pytest.mark.long
 def test_who_was_dropped_or_is_held_reads_it(world: World) -> None:
     inbox = Inbox.of(world.shared, "anna")
     hold(inbox.path, "most of it was \x1b[31mrefused", now=time.time())
@@ -143,6 +145,7 @@ def test_who_was_dropped_or_is_held_reads_it(world: World) -> None:
     assert "syncd readmit --contributor anna" in lines["inbox"][2]
 
 
+@pytest.mark.long
 def test_a_server_whose_clock_is_hours_off_is_named_and_policies_come_all_the_same(
     world: World, tmp_path: Path
 ) -> None:
@@ -164,6 +167,7 @@ def test_a_server_whose_clock_is_hours_off_is_named_and_policies_come_all_the_sa
         assert max(word.latency.last) < AHEAD_S / 2
 
 
+@pytest.mark.long
 def test_a_restricted_key_is_asked_no_more_than_it_may_say(world: World) -> None:
     line = authorized_keys_line("alice", world.laptop.public_key, [SYNCD], str(world.shared.path))
     world.sshd.authorized_keys.write_text(line + "\n")
@@ -173,6 +177,7 @@ def test_a_restricted_key_is_asked_no_more_than_it_may_say(world: World) -> None
     assert lines["disk there"][1] == "not asked: our key is restricted to the weights and its own inbox"
 
 
+@pytest.mark.long
 def test_a_state_that_others_may_write_to_is_named(world: World) -> None:
     state = world.folder / "state"
     state.mkdir(parents=True)

@@ -32,6 +32,7 @@ def submissions_of(relay: Relay, epoch: int) -> list[dict[str, Any]]:
     return [event for event in map(json.loads, lines) if event["kind"] == "submission"]
 
 
+@pytest.mark.long
 def test_only_a_silent_owner_is_taken_over_and_its_return_changes_nothing(
     new_relay: NewRelay, slurm: SlurmCluster
 ) -> None:

@@ -35,6 +35,7 @@ def assert_ran_out_of_memory(relay: Relay) -> None:
     assert relay.status()["slots"][0]["failures"] == 0  # its successor saved
 
 
+@pytest.mark.long
 def test_a_job_that_takes_more_memory_than_it_asked_for(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
     slurm = private_slurm(nodes=1, overrides=WATCHED_MEMORY)
     relay = on_slurm(new_relay, slurm, pace_s=0.005, held_at=60, command=HUNGRY)
@@ -65,6 +66,7 @@ def cgroup_slurm(private_slurm: PrivateSlurm) -> Iterator[SlurmCluster]:
         left.rmdir()
 
 
+@pytest.mark.long
 @pytest.mark.may_skip("no cgroup (version 1)")
 def test_a_job_that_the_kernel_kills_for_its_memory(cgroup_slurm: SlurmCluster, new_relay: NewRelay) -> None:
     relay = on_slurm(new_relay, cgroup_slurm, pace_s=0.005, command=HUNGRY)
@@ -75,6 +77,7 @@ def test_a_job_that_the_kernel_kills_for_its_memory(cgroup_slurm: SlurmCluster, 
     assert ends(cgroup_slurm, relay) == ["OUT_OF_MEMORY", "COMPLETED"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("hold", "words"), [("uhold", "held by you"), ("hold", "held by an administrator")])
 def test_a_hold_is_shown_and_nothing_takes_the_held_jobs_place(
     private_slurm: PrivateSlurm, new_relay: NewRelay, hold: str, words: str
@@ -98,6 +101,7 @@ def test_a_hold_is_shown_and_nothing_takes_the_held_jobs_place(
     assert [str(row.job_id) for row in ever(slurm, relay)] == [job]
 
 
+@pytest.mark.long
 def test_a_job_that_its_user_cancels_while_it_runs_waits_for_start(
     private_slurm: PrivateSlurm, new_relay: NewRelay
 ) -> None:
@@ -130,6 +134,7 @@ def test_a_job_that_its_user_cancels_while_it_runs_waits_for_start(
     assert relay.attempts(1) == [0]
 
 
+@pytest.mark.long
 def test_a_waiting_job_that_its_user_cancels_waits_for_start(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
     slurm = private_slurm(nodes=1)
     blocker = slurm.submit("sleep 600", "--exclusive", "--mem=10M")

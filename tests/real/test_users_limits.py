@@ -32,6 +32,7 @@ def assert_waited_for_room(seen: list[dict[str, Any]], *words: str) -> None:
     assert "failed" not in {slot["state"] for view in seen for slot in view["slots"]}
 
 
+@pytest.mark.long
 def test_a_users_limit_of_4_jobs_is_filled_up_as_room_comes(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
     slurm = private_slurm(nodes=1, accounting=True)
     limit(slurm, "MaxSubmitJobs=4")
@@ -99,6 +100,7 @@ def test_a_limit_of_running_jobs_is_only_shown(private_slurm: PrivateSlurm, new_
     assert len(ever(slurm, relay)) == 2  # it waited in the queue: nothing was submitted in its place
 
 
+@pytest.mark.long
 def test_the_users_other_jobs_are_left_alone_but_counted(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
     slurm = private_slurm(nodes=1)
     array = slurm.submit("sleep 600", "--array=0-2%1", "--mem=10M")  # one runs, two wait: three jobs
@@ -121,6 +123,7 @@ def test_the_users_other_jobs_are_left_alone_but_counted(private_slurm: PrivateS
     assert left == ["PENDING", "RUNNING"]  # the rest of the array
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("section", "overrides", "words"),
     [
@@ -148,6 +151,7 @@ def test_what_slurm_will_never_accept_is_told_in_its_own_words(
         relay.assert_exactly_once(10, slot)
 
 
+@pytest.mark.long
 def test_a_job_that_would_pend_for_ever_is_taken_back_with_what_to_change(
     private_slurm: PrivateSlurm, new_relay: NewRelay
 ) -> None:

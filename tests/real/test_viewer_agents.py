@@ -58,6 +58,7 @@ def wishes(shared: Path) -> int:
     return len(wanted.read(shared / "v1" / "runs" / RUN / wanted.FILE))
 
 
+@pytest.mark.long
 def test_a_box_that_moves_moves_on_the_canvas(pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str]) -> None:
     agent = FakeAgent(live_folder(shared, RUN, 0))
     places: list[float] = []
@@ -75,6 +76,7 @@ def test_a_box_that_moves_moves_on_the_canvas(pages: Pages, shared: Path, tmp_pa
         said(page, "s behind")
 
 
+@pytest.mark.long
 def test_keys_turn_it_and_0_goes_back(pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str]) -> None:
     agent = FakeAgent(live_folder(shared, RUN, 0))
     with (
@@ -109,6 +111,7 @@ def test_every_kind_of_geom_is_drawn(pages: Pages, shared: Path, tmp_path: Path,
         wait_for(lambda: colours(page) == {"red", "blue", "green", "yellow", "pink"}, "all of them")
 
 
+@pytest.mark.long
 def test_a_goal_is_a_golden_ball(pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str]) -> None:
     agent, facts = FakeAgent(live_folder(shared, RUN, 0)), {"goal_x": 0.8, "goal_y": 0.0}
     with a_viewer(tmp_path, str(shared), env=env) as url:
@@ -138,6 +141,7 @@ def colours(page: Any) -> set[str]:
     return {name for name, fits in COLOURS.items() if sum(fits(*pixel) for pixel in pixels) > 30}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("write", "words"),
     [
@@ -183,6 +187,7 @@ def test_a_picture_by_a_clock_that_went_back_is_shown(
             wait_for(lambda: reddish() == 1, "the picture by the other clock")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["numbers", "picture"])
 def test_what_is_stopped_stays_until_it_plays_again(
     pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str], kind: str
@@ -288,6 +293,7 @@ def test_a_contributors_agent_is_chosen_on_the_tile_and_called_by_whose_it_is(
         tile(page).locator(".badge", has_text="in training").wait_for()
 
 
+@pytest.mark.long
 def test_a_hidden_tab_asks_for_nothing_and_draws_nothing(
     pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str]
 ) -> None:
@@ -356,6 +362,7 @@ def test_an_empty_tile_has_no_golden_frame(pages: Pages, shared: Path, tmp_path:
         assert tile(page).get_attribute("data-success") == "false"
 
 
+@pytest.mark.long
 def test_who_sends_no_more_is_said_to_be_delayed(
     pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str]
 ) -> None:
@@ -367,6 +374,7 @@ def test_who_sends_no_more_is_said_to_be_delayed(
         said(page, "in training · delayed")
 
 
+@pytest.mark.long
 def test_who_trains_no_more_is_not_said_to_be_in_training(
     pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str]
 ) -> None:
@@ -426,6 +434,7 @@ def test_the_users_choices_reach_the_jobs_and_stay_over_a_lost_connection(pages:
         wait_for(lambda: page.title() and asked() == {(2, "any")}, "the same over another connection")
 
 
+@pytest.mark.long
 def test_of_many_picked_tasks_the_last_ones_count(pages: Pages, tmp_path: Path, env: dict[str, str]) -> None:
     shared = a_mirror(tmp_path / "mirror", 17)
     asked = partial(asked_in, shared)
@@ -440,6 +449,7 @@ def test_of_many_picked_tasks_the_last_ones_count(pages: Pages, tmp_path: Path, 
         wait_for(lambda: page.title() and asked() == {(slot, "t0") for slot in range(13, 17)}, "the wishes")
 
 
+@pytest.mark.long
 def test_a_scene_that_comes_again_over_another_connection_is_not_the_next_to_be_forgotten(
     pages: Pages, shared: Path
 ) -> None:

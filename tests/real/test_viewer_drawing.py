@@ -136,6 +136,7 @@ def fits(page: Any, bodies: Any) -> bool:
     return bool(np.mean(both) > ALL_ALIKE and min(both) > EACH_ALIKE)
 
 
+@pytest.mark.long
 def test_the_arm_is_drawn_as_mujoco_draws_it_and_the_measure_sees_what_is_wrong(
     pages: Pages, tmp_path: Path, way: str
 ) -> None:
@@ -150,6 +151,7 @@ def test_the_arm_is_drawn_as_mujoco_draws_it_and_the_measure_sees_what_is_wrong(
     assert not fits(of_the_page(pages, tmp_path / "wrong", model.scene, other), model.right), "(x, y, z, w)"
 
 
+@pytest.mark.long
 def test_a_task_of_meta_world_is_drawn_as_mujoco_draws_it(pages: Pages, tmp_path: Path, way: str) -> None:
     model = of_mujoco("door-open-v3", tmp_path, way)
     page = of_the_page(pages, tmp_path, model.scene, model.poses)

@@ -158,6 +158,7 @@ def command_lines() -> list[bytes]:
     return lines
 
 
+@pytest.mark.long
 def test_one_command_shows_the_page_and_its_token_stands_on_no_command_line(far: Far) -> None:
     before = sockets_of_viewers()
     child, url = far.start()
@@ -176,6 +177,7 @@ def test_one_command_shows_the_page_and_its_token_stands_on_no_command_line(far:
     assert not there.parent.exists()
 
 
+@pytest.mark.long
 def test_who_has_no_token_sees_nothing(far: Far) -> None:
     _, url = far.start()
     address, token = url.split("#")
@@ -186,6 +188,7 @@ def test_who_has_no_token_sees_nothing(far: Far) -> None:
             line.recv(PATIENCE_S)
 
 
+@pytest.mark.long
 def test_a_killed_laptop_leaves_nothing_on_the_login_node(far: Far) -> None:
     child, url = far.start()
     assert picture_at(url)["run"]["name"] == NAME
@@ -194,6 +197,7 @@ def test_a_killed_laptop_leaves_nothing_on_the_login_node(far: Far) -> None:
     far.nothing_is_left()
 
 
+@pytest.mark.long
 def test_a_killed_far_viewer_comes_again_at_the_same_address(far: Far) -> None:
     child, url = far.start()
     [there] = far.far_viewers()
@@ -205,6 +209,7 @@ def test_a_killed_far_viewer_comes_again_at_the_same_address(far: Far) -> None:
     assert child.poll() is None
 
 
+@pytest.mark.long
 def test_a_login_node_that_was_away_comes_again(far: Far) -> None:
     child, url = far.start()
     far.server.pause()
@@ -217,6 +222,7 @@ def test_a_login_node_that_was_away_comes_again(far: Far) -> None:
     assert child.poll() is None
 
 
+@pytest.mark.long
 def test_a_connection_of_the_users_own_carries_it_and_keeps_no_port(far: Far) -> None:
     """ControlMaster, as sites with a second factor have it; and what else a person sets for their own shells."""
     text = far.laptop.config.read_text()
@@ -243,6 +249,7 @@ def test_a_connection_of_the_users_own_carries_it_and_keeps_no_port(far: Far) ->
         subprocess.run([*ssh, "-O", "exit", "cluster"], capture_output=True, check=False, timeout=PATIENCE_S)
 
 
+@pytest.mark.long
 def test_a_laptop_that_was_stopped_for_long_finds_its_page_again(far: Far) -> None:
     child, url = far.start()
     [there] = far.far_viewers()
@@ -253,6 +260,7 @@ def test_a_laptop_that_was_stopped_for_long_finds_its_page_again(far: Far) -> No
     assert picture_at(url)["run"]["name"] == NAME
 
 
+@pytest.mark.long
 def test_an_open_page_goes_on_after_the_link_was_cut(far: Far) -> None:
     need("a browser", missing_browser_parts())
     with a_browser() as pages:

@@ -70,6 +70,7 @@ def typed(command: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("source", ["mirror", pytest.param("run folder", marks=pytest.mark.long)])
 def test_the_command_of_a_tile_makes_a_film_of_that_agent(pages: Pages, tmp_path: Path, eyes: str, source: str) -> None:
     run_id, shown, shared = RUN, tmp_path / "my mirror", tmp_path / "my mirror"

@@ -51,6 +51,7 @@ def slot(page: Any, number: int) -> Any:
     return page.locator(f'[data-slot="{number}"]')
 
 
+@pytest.mark.long
 def test_the_page_follows_a_real_run_over_a_hand_over(pages: Pages, new_relay: NewRelay, env: dict[str, str]) -> None:
     relay = new_relay(total=500, slots=2, held_at=20)
     relay.spawn("start")
@@ -121,6 +122,7 @@ def test_the_link_to_the_page_is_no_token(pages: Pages, tmp_path: Path, env: dic
         page.locator('[data-line="refused"]').wait_for()
 
 
+@pytest.mark.long
 def test_a_picture_that_grows_old_says_of_when_it_is(pages: Pages) -> None:
     source = Hanging()
     with served(source) as (url, _):

@@ -85,6 +85,7 @@ def goes_through_a_full_disk(page: Any, disk: Path, job: Job) -> None:
     wait_for_moves(page)
 
 
+@pytest.mark.long
 def test_a_shared_folder_without_room_is_told_and_the_picture_comes_back(
     pages: Pages, small_disk: Path, tmp_path: Path, env: dict[str, str]
 ) -> None:
@@ -94,6 +95,7 @@ def test_a_shared_folder_without_room_is_told_and_the_picture_comes_back(
         goes_through_a_full_disk(pages.open(url), small_disk, job)
 
 
+@pytest.mark.long
 def test_a_laptop_without_room_is_told_and_the_picture_comes_back(
     pages: Pages, small_disk: Path, tmp_path: Path, env: dict[str, str], new_machine: Callable[..., Machine]
 ) -> None:
@@ -112,6 +114,7 @@ def test_a_laptop_without_room_is_told_and_the_picture_comes_back(
     assert "Traceback" not in machine.said("watch")
 
 
+@pytest.mark.long
 def test_a_line_that_freezes_and_is_cut_is_told_as_a_delay_and_the_picture_comes_back(
     pages: Pages, tmp_path: Path, env: dict[str, str], new_machine: Callable[..., Machine]
 ) -> None:

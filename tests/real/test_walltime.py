@@ -13,6 +13,7 @@ LIMIT_MINUTES, LEAD_S = 2, 40
 TOTAL = 1_800
 
 
+@pytest.mark.long
 @pytest.mark.slurm
 def test_the_signal_before_the_walltime_is_a_hand_over(slurm: SlurmCluster, new_relay: NewRelay) -> None:
     section = {"time_limit": str(LIMIT_MINUTES), "mem": "100M", "cpus_per_task": 1, "gpus": 0}

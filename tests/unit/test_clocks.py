@@ -170,6 +170,7 @@ def limits_of_tests(tree: ast.Module) -> list[float | None]:
 EVERY_FILE = sorted(TESTS.rglob("*.py"))
 
 
+@pytest.mark.long
 @each_of(EVERY_FILE)
 def test_no_test_depends_on_how_fast_its_machine_is(path: Path) -> None:
     text = path.read_text(encoding="utf-8")

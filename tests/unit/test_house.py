@@ -155,6 +155,7 @@ def imports_of(path: Path) -> set[str]:
     return found
 
 
+@pytest.mark.long
 @each_of(EVERY_MODULE)
 def test_packages_meet_at_their_doors_only(path: Path) -> None:
     package = path.relative_to(ROOT).parts[0]
@@ -429,6 +430,7 @@ def test_every_public_name_says_what_it_is(path: Path) -> None:
     assert silent == []
 
 
+@pytest.mark.long
 @each_of(EVERY_MODULE)
 def test_nobody_uses_what_is_forbidden(path: Path) -> None:
     code = ast.unparse(without_docstrings(ast.parse(path.read_text(encoding="utf-8"))))

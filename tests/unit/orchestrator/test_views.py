@@ -215,6 +215,7 @@ class TestCost:
         assert cost_of(a_view(running(rate=None), running(1, rate=0.0)), 2.5) is None
         assert cost_words(None, 2.5) == "at 2.5 an hour: no running slot has told how fast it is yet"
 
+    @pytest.mark.long
     def test_the_command_prices_what_it_shows_and_refuses_a_price_that_is_none(self, new_relay: NewRelay) -> None:
         relay = new_relay(total=10)
         assert relay.run("start").code == 0

@@ -113,6 +113,7 @@ def test_what_reads_pictures_learns_at_its_part_of_the_rate(demos):
     assert max(moved[1.0].values()) == pytest.approx(1e-3, rel=1e-3)  # Adam's first step
 
 
+@pytest.mark.long
 def test_the_command_leaves_a_policy_and_an_encoder_for_the_next_one(demos, tmp_path, monkeypatch, capsys):
     places = {"config": config(tmp_path), "run_dir": tmp_path / "run"}
     fit(demos.folder, tmp_path / "made/w.safetensors", steps=4, batch_size=4, measure_every=2, as_json=True, **places)
@@ -139,6 +140,7 @@ def test_the_command_leaves_a_policy_and_an_encoder_for_the_next_one(demos, tmp_
     assert "CC-BY-NC 4.0: not for commercial use" in about["weights_licence"]
 
 
+@pytest.mark.long
 def test_a_policy_of_the_state_alone_imitates_and_does_the_task(demos, tmp_path):
     asked = {"env": {"name": "spots:Spots"}, "network": {"actor_hidden": [32]}}
     places = {"config": config(tmp_path, **asked), "run_dir": tmp_path / "run"}

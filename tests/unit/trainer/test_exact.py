@@ -287,6 +287,7 @@ def test_every_state_of_an_episode_goes_on_in_another_instance(make, way):
         one.restore(state)
 
 
+@pytest.mark.long
 def test_atari_is_put_back_unless_it_repeats_actions_by_chance():
     need_package("ale_py")
     plain, sticky = (made("ALE/Pong-v5", repeat_action_probability=chance) for chance in (0.0, 0.25))

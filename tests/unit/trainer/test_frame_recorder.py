@@ -246,6 +246,7 @@ def test_what_is_odd_ends_the_showing_and_is_said_once(tmp_path, book):
     assert buffers(book, "any") == []
 
 
+@pytest.mark.long
 def test_a_full_disk_is_said_once_and_when_there_is_room_the_scene_comes_first(tmp_path, book, monkeypatch):
     monkeypatch.setattr(recorder_module, "AGAIN_AFTER_S", 1.0)
     book.fails = OSError(errno.ENOSPC, "No space left on device")

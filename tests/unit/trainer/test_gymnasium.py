@@ -419,6 +419,7 @@ def test_a_reset_of_the_old_interface_is_told():
         envs.reset()
 
 
+@pytest.mark.long
 def test_one_that_hangs_is_ended_and_named(monkeypatch):
     from trainer.envs import workers
 

@@ -106,6 +106,7 @@ def test_an_optimizer_brings_no_compiler():
     assert printed(OPTIMIZER) == ["False"]
 
 
+@pytest.mark.long
 def test_no_learner_brings_torchs_compiler_or_sympy():
     told = printed(LEARNING, json.dumps(LEARNERS))
     assert told == [f"{learner['algorithm']['name']} False False" for learner in LEARNERS]

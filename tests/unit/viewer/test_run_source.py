@@ -141,6 +141,7 @@ def test_a_line_that_was_clicked_before_it_was_read_stays_chosen(tmp_path: Path)
         assert run.name == "b"
 
 
+@pytest.mark.long
 def test_a_hundred_runs_and_a_thousand_jobs_are_read_a_part_at_each_look(tmp_path: Path) -> None:
     big = a_watched_run(tmp_path / "big", NOW, slots=100, jobs=10, rows=4).path
     others = [a_watched_run(tmp_path / f"r{k}", NOW, name=f"r{k}", slots=1, jobs=1, tree=False).path for k in range(99)]

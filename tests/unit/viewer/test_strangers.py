@@ -173,6 +173,7 @@ def stuck(port: int, source: Large) -> socket.socket:
     return sock
 
 
+@pytest.mark.long
 def test_it_ends_although_a_page_takes_nothing_any_more(
     source: Large, serving: tuple[int, PageServer, threading.Thread]
 ) -> None:
