@@ -89,7 +89,6 @@ QUICKLY = {
 ALL = [task if task in QUICKLY else pytest.param(task, marks=pytest.mark.long) for task in PORTS]
 
 
-@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:Constant")
 @pytest.mark.parametrize("task", ALL)
 def test_every_bit_of_whole_episodes_is_upstreams(task):
