@@ -36,6 +36,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.long
 def test_it_ends_with_93_and_a_file_to_look_into_and_nothing_of_it_is_published(tmp_path):
     settings = [f"{name}={value}" for name, value in SETTINGS.items()]
     command = [sys.executable, "-m", "trainer", "train", "--preset", "tiny", "--run-dir", "run"]

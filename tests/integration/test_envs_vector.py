@@ -98,6 +98,7 @@ def test_a_state_at_the_start_of_an_episode_holds_nothing_of_the_one_before(spec
     assert json.dumps(states[0].numbers) == json.dumps(states[1].numbers)
 
 
+@pytest.mark.long
 def test_a_restored_vector_forgets_what_it_did_before(spec, undisturbed):
     with VectorEnv(spec) as envs:
         envs.reset()

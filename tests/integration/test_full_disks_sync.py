@@ -113,6 +113,7 @@ def test_a_service_that_begins_on_a_full_disk_waits_for_room(
     assert "No space left on device" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_where_the_owners_disk_is_full_segments_wait_in_the_outbox(
     tmp_path: Path, small_disk: Path, env: dict[str, str]
 ) -> None:

@@ -272,6 +272,7 @@ class TestRehearsals:
         assert after == before
         assert relay.run("stop", "--now").code == 0
 
+    @pytest.mark.long
     def test_beside_a_living_controller_a_start_says_that_it_would_be_refused(self, new_relay: NewRelay) -> None:
         relay = new_relay(total=50, held_at=10)
         first = relay.spawn("start")

@@ -94,6 +94,7 @@ def damaged(path, content):
     path.write_bytes(content)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("content", [b"", b"not a library"])
 def test_a_damaged_library_is_built_again(tmp_path, content, caplog):
     built = find_or_build(tmp_path / "native")
@@ -113,6 +114,7 @@ def test_one_that_does_not_load_here_is_left_for_others_and_another_is_built(tmp
     assert {path.name for path in folder.iterdir()} == {name, built.path.name}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("links", [True, False])
 def test_one_is_never_put_over_anothers(tmp_path, monkeypatch, links):
     """Also not where the other's comes between a look and the renaming; without links of the file system, a look."""
@@ -159,6 +161,7 @@ def test_a_hand_over_while_it_compiles_ends_no_compiler(tmp_path, monkeypatch, n
     assert find_or_build(tmp_path / "native").path.exists()
 
 
+@pytest.mark.long
 def test_a_damaged_one_that_another_removes_first_is_built_again(tmp_path, monkeypatch):
     folder = tmp_path / "native"
     built = find_or_build(folder)
@@ -183,6 +186,7 @@ print(find_or_build(Path(sys.argv[1]), Path(sys.argv[2])).digest)
 """
 
 
+@pytest.mark.long
 def test_processes_that_build_at_once_disturb_nobody(tmp_path):
     folder = tmp_path / "native"
     processes = [

@@ -36,6 +36,7 @@ def is_private(path: Path, run_dir: Path) -> bool:
     )
 
 
+@pytest.mark.long
 def test_scripts_settings_and_output_of_jobs_are_nobody_elses(new_relay: NewRelay) -> None:
     before = os.umask(0o022)
     try:
@@ -55,6 +56,7 @@ def test_scripts_settings_and_output_of_jobs_are_nobody_elses(new_relay: NewRela
     assert [path for path in private if is_open(path)] == []
 
 
+@pytest.mark.long
 def test_another_account_reads_none_of_them_and_writes_nowhere() -> None:
     need("accounts of a test's own", missing_account_parts())
     with throw_away_accounts("ann", "eve", env=os.environ) as (_, (ann, eve)):
@@ -98,6 +100,7 @@ def test_a_member_of_the_groups_folder_edits_neither_the_code_of_a_run_nor_anyth
         os.umask(before)
 
 
+@pytest.mark.long
 def test_a_folder_at_which_pythons_path_would_split_is_refused(new_relay: NewRelay) -> None:
     relay = new_relay(total=10, run_dir="runs/a:b")
     for words in (("start",), ("start", "--dry-run"), ("render",)):

@@ -60,6 +60,7 @@ def test_a_command_whose_output_cannot_be_written_says_so(name: str, environ: Ma
     assert (found, said.partition(" [")[0].rstrip(".\n")) == (code, f"{name}: the output: No space left on device")
 
 
+@pytest.mark.long
 def test_an_error_is_told_to_programs_too_unless_an_answer_was(tmp_path: Path) -> None:
     (tmp_path / "cluster_config.json").write_text('{"executor": "local", "slurm": {"time_limit": 1}}')
     told = []

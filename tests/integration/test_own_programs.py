@@ -112,6 +112,7 @@ def test_a_job_that_was_killed_before_it_could_tidy_up_leaves_that_to_the_next_o
     assert list(first.iterdir()) == []
 
 
+@pytest.mark.long
 def test_what_an_ended_job_left_is_gone_before_the_next_program_begins(new_relay: NewRelay) -> None:
     relay = new_relay(command=COMMAND, params={"total": 20}, relay={"keep_checkpoints": 1}, held_at=5)
     controller = relay.spawn("start")
@@ -144,6 +145,7 @@ def test_without_a_word_nobody_removes_a_checkpoint(new_relay: NewRelay) -> None
     relay.assert_exactly_once(200)
 
 
+@pytest.mark.long
 def test_render_says_what_a_slot_runs_and_a_misspelt_param_is_refused(new_relay: NewRelay, tmp_path: Path) -> None:
     relay = new_relay(command=COMMAND, params={"total": 10}, slots=2, slot_overrides={"1": {"total": 20}})
 

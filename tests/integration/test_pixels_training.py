@@ -169,6 +169,7 @@ def test_weights_that_are_nowhere_are_one_sentence(tmp_path: Path) -> None:
     assert "there is no file of weights" in line
 
 
+@pytest.mark.long
 def test_a_picture_that_an_encoder_cannot_read_is_one_sentence(tmp_path: Path) -> None:
     env = {"name": "gymnasium", "id": "odd_envs:Cameras", "horizon": 9}
     said = train(tmp_path / "a", expected=ConfigError.exit_code, algorithm="ppo", env=env, network={})

@@ -132,6 +132,7 @@ def test_a_policy_that_was_cleared_away_is_a_sentence(tmp_path, mirror):
         find_playable(str(gone), None, "cpu")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "wrong"),
     [

@@ -73,6 +73,7 @@ def test_a_policy_that_is_filmed_sees_what_it_sees_in_an_evaluation(settings):
         assert film.shape[0] % 2 == film.shape[1] % 2 == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("settings", SETTINGS[:2], ids=lambda settings: settings.name)
 def test_whoever_watches_a_training_with_pictures_sees_bodies_as_before(settings):
     with VectorEnv(VectorSpec(SuiteRef(settings, 4), 2, 4), 2) as envs:
@@ -115,6 +116,7 @@ def test_of_grey_stacks_and_colours_the_newest_picture_is_shown():
     assert grey[1, 1].tolist() == [15, 15, 15]
 
 
+@pytest.mark.long
 def test_where_nothing_draws_a_training_that_sees_is_refused_before_anything_is_written(tmp_path):
     command = [sys.executable, "-m", "trainer", "train", "--preset", "arm-ppo", "--set", "observation=both"]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "MUJOCO_GL": "disable", "ANCHORLEG_DRAWING": ""}

@@ -163,6 +163,7 @@ def start(folder: Path, installed: Path, expected: int = 0, **fields: object) ->
     return run("-c", LIGHT, "start", "--dry-run", cwd=folder, expected=expected, PYTHONPATH=path_of(installed))
 
 
+@pytest.mark.long
 def test_a_login_node_without_torch_checks_a_config_that_names_it(installed: Path, tmp_path: Path) -> None:
     assert "would submit a job for slot 0" in start(tmp_path, installed)
     assert "there is no algorithm 'drifd'" in start(tmp_path, installed, 2, algorithm="drifd")

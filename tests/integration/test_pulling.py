@@ -108,6 +108,7 @@ def test_a_second_one_waits_and_goes_on_where_the_first_one_ends(
         assert "[mirror.only-fetched]" in busy.stderr
 
 
+@pytest.mark.long
 def test_what_a_person_must_mend_is_not_tried_again_and_again(tmp_path: Path, env: dict[str, str]) -> None:
     """launchd and loops of the shell start it anew at once; a refused key must not be shown every ten seconds."""
     with watching(tmp_path / "mirror", str(tmp_path / "nowhere"), env=env, seconds="5") as pulling:
@@ -158,6 +159,7 @@ def launchd(tmp_path: Path, shared: Shared, env: dict[str, str]) -> Iterator[Lau
         launchd.ctl("unload")
 
 
+@pytest.mark.long
 def test_an_agent_that_a_user_wrote_runs_for_ever_and_ends_with_its_unload(launchd: Launchd, shared: Shared) -> None:
     mirror = launchd.home / "shared_weights"
     launchd.ctl("load")
@@ -173,6 +175,7 @@ def test_an_agent_that_a_user_wrote_runs_for_ever_and_ends_with_its_unload(launc
     assert holder(mirror) is None, "nothing is left behind"
 
 
+@pytest.mark.long
 def test_an_agent_beside_another_client_waits_and_is_not_started_again_and_again(
     launchd: Launchd, shared: Shared, env: dict[str, str]
 ) -> None:

@@ -54,6 +54,7 @@ def test_what_ranks_tell_each_other_comes_in_their_order(played: dict[str, list[
     assert [one["collected"] for one in found] == [[0, 100_000, 200_000], [], []]
 
 
+@pytest.mark.long
 def test_ranks_that_differ_are_named_by_all(played: dict[str, list[Any]]) -> None:
     words = "the parameters of ranks 1, 2 differ from those of rank 0"
     assert played["differ"] == [["RanksError", 8, words]] * 3

@@ -261,6 +261,7 @@ def test_an_end_that_a_dying_controller_told_twice_counts_once(new_relay: NewRel
     assert "slot 0: 2 jobs, 0 hand-overs, 150 steps trained, 20 steps lost" in again.out
 
 
+@pytest.mark.long
 def test_the_logs_of_a_slot_are_printed_from_any_folder(new_relay: NewRelay) -> None:
     relay = new_relay(total=3)
     assert relay.run("start").code == 0

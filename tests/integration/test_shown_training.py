@@ -240,6 +240,7 @@ def test_a_training_that_is_watched_trains_the_same_and_what_is_shown_is_its_own
         assert len(scene.header["bodies"]) == header["bodies"]
 
 
+@pytest.mark.long
 def test_a_training_that_may_not_be_watched_is_not(tmp_path, monkeypatch, unwatched):
     folder = tmp_path / "own"
     with watcher(Job.standalone(folder), Wish(0, "any", 30)):

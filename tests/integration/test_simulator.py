@@ -27,6 +27,7 @@ def test_a_seed_tells_the_same_story_twice() -> None:
     assert simulate(profile) == simulate(profile)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_an_hour_of_jobs_that_are_over_before_the_folder_shows_that_they_began(seed: int) -> None:
     short = {"poll_s": 10.0, "walltime_s": 130.0, "lead_s": 120.0, "lag_s": 60.0, "days": 1 / 24}

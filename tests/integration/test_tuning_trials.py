@@ -125,6 +125,7 @@ def test_an_algorithm_with_rollouts_of_its_own_is_tried(tmp_path):
     assert tried.update_s > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("preset", "env"), [("arm-ppo", {}), ("cartpole-a2c", {"horizon": 20}), ("arm-sac", {})])
 def test_whatever_learns_is_tried_over_whole_rollouts_with_its_own_actions(preset, env, tmp_path, capsys):
     """What PPO and A2C learn from at a time is not changed: it is part of what they learn."""

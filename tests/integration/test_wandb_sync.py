@@ -66,6 +66,7 @@ def test_what_wandb_refuses_is_one_sentence_of_one_line(tmp_path, monkeypatch):
         write(history, tmp_path / "out", Destination())
 
 
+@pytest.mark.long
 def test_a_disk_that_is_too_small_is_said_and_nothing_half_is_left(tmp_path):
     Run(tmp_path / "run").attempt(0, None, [a_row(n, n + 100, 1.0) for n in range(0, 10_000, 100)], [])
     [history] = find_histories(tmp_path / "run")

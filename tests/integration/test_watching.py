@@ -50,6 +50,7 @@ def test_watch_and_logs_tell_what_changes_until_ctrl_c(new_relay: NewRelay) -> N
     assert views[-1]["state"] == "stopped"
 
 
+@pytest.mark.long
 def test_watch_redraws_on_a_terminal_and_leaves_the_last_picture(new_relay: NewRelay) -> None:
     relay = new_relay(total=3)
     assert relay.run("start").code == 0

@@ -51,6 +51,7 @@ def test_help_needs_no_torch(bin_folder: Path, tmp_path: Path) -> None:
     assert missing.stdout.strip() == "None"
 
 
+@pytest.mark.long
 def test_a_foreign_program_is_started_to_its_end(bin_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     config = {
@@ -65,6 +66,7 @@ def test_a_foreign_program_is_started_to_its_end(bin_folder: Path, tmp_path: Pat
     assert (tmp_path / "runs/toy/slots/0/attempts/0/ran").read_text() == "yes"
 
 
+@pytest.mark.long
 def test_the_templates_and_all_commands_are_in_it(bin_folder: Path, tmp_path: Path) -> None:
     env = clean_env(bin_folder, tmp_path)
     (tmp_path / "cluster_config.json").write_text((ROOT / "cluster_config.json").read_text())

@@ -154,6 +154,7 @@ class Ends:
         )  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_cut_episode_is_worth_what_would_have_followed_and_a_finished_one_is_not():
     """With a discount of 0.5 a step of task 0 is worth 1 + 1/2 + 1/4 + … = 2, one of task 1 is worth 1."""
     training = section(

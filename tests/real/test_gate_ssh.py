@@ -141,6 +141,7 @@ def by_paramiko(friend: Friend) -> Iterator[paramiko.SSHClient]:
         client.close()
 
 
+@pytest.mark.long
 def test_neither_sftp_nor_scp(friend: Friend):
     before = friend.files()
     (friend.here / "file").write_text("x")
@@ -175,6 +176,7 @@ def test_nothing_is_forwarded(friend: Friend):
     assert gate_refused(with_agent)
 
 
+@pytest.mark.long
 def test_rsync_is_refused_with_what_to_use_instead(friend: Friend):
     need("rsync", [] if shutil.which("rsync") else ["rsync"])
     friend.segment()

@@ -73,6 +73,7 @@ def strings_in(value: object) -> list[str]:
     return [value] if isinstance(value, str) else []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("attack", ["escapes", "goaway", "stderr"])
 def test_no_word_of_a_server_is_obeyed_by_a_terminal(victim: Callable[[str], Victim], attack: str) -> None:
     laptop = victim(attack)
@@ -120,6 +121,7 @@ def test_a_small_file_takes_little_memory(victim: Callable[[str], Victim]) -> No
     assert laptop.has_the_honest_policy()
 
 
+@pytest.mark.long
 def test_a_mirror_takes_so_many_runs_and_says_so(victim: Callable[[str], Victim]) -> None:
     laptop = victim("runs")
     done = laptop.pull()
@@ -128,6 +130,7 @@ def test_a_mirror_takes_so_many_runs_and_says_so(victim: Callable[[str], Victim]
     assert len(list(Shared(laptop.folder).runs.iterdir())) == MAX_RUNS < RUNS
 
 
+@pytest.mark.long
 def test_a_slots_curves_are_bounded_and_status_says_so(victim: Callable[[str], Victim]) -> None:
     laptop = victim("curves")
     most = sized(MAX_CURVE_BYTES)
@@ -175,6 +178,7 @@ def test_agents_that_are_none_are_not_written_and_are_said(
     assert not list(laptop.folder.rglob("*.ring"))
 
 
+@pytest.mark.long
 def test_a_scene_with_another_sum_is_not_written(victim: Callable[[str], Victim]) -> None:
     laptop = victim("live scene")
     with watching(laptop.folder, "", env=laptop.env) as watcher:

@@ -138,6 +138,7 @@ def cluster(new_sshd: Callable[..., Sshd]) -> Iterator[Cluster]:
         yield Cluster(group, accounts, new_sshd, stack)
 
 
+@pytest.mark.long
 def test_an_honest_laptop_has_its_verdicts_and_its_counts(cluster: Cluster) -> None:
     laptop = cluster.visit(cluster.ben, "bens-laptop")
     assert cluster.send(laptop, 1, 2) == [Receipt(True), Receipt(True)]

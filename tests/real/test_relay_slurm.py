@@ -111,6 +111,7 @@ def test_a_wake_up_at_the_very_start_of_a_job_harms_nothing(
     assert "crashed" not in {event["verdict"] for event in relay.events("ended")}
 
 
+@pytest.mark.long
 def test_a_jobs_output_is_linked_before_the_job_says_anything(new_slurm_relay: NewRelay) -> None:
     relay = new_slurm_relay(total=20, slurm={"setup": ["test -L ../../logs/slurm-$SLURM_JOB_ID.out && echo linked"]})
 
@@ -124,6 +125,7 @@ def test_a_jobs_output_is_linked_before_the_job_says_anything(new_slurm_relay: N
     assert len(list((relay.run_dir / "logs").glob("slurm-*.err"))) == len(links)
 
 
+@pytest.mark.long
 def test_neither_the_folders_name_nor_the_shells_limits_reach_into_a_job(
     new_slurm_relay: NewRelay, slurm: SlurmCluster
 ) -> None:

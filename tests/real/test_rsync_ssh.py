@@ -272,6 +272,7 @@ def test_too_many_curves_keep_no_policy_back(site: Site, monkeypatch: pytest.Mon
     assert len(pull.counts.troubles) == 1
 
 
+@pytest.mark.long
 def test_curves_without_time_for_all_come_a_part_at_each_look(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     publish_one(site.shared, 1, 1)
     for number in range(8):

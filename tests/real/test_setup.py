@@ -266,6 +266,7 @@ def test_a_site_without_passwords_is_said_and_nothing_is_asked(newcomer: Newcome
     assert "password:" not in seen
 
 
+@pytest.mark.long
 def test_a_key_that_was_made_and_copied_by_hand_is_taken(newcomer: Newcomer, account: Account, with_password: Sshd):
     """As older guides have it, before `syncd` comes into play: ssh-keygen, ssh-copy-id, and a line to see it work."""
     run, password = run_folder_of(account), account.password()

@@ -23,6 +23,7 @@ def leftovers(cluster: SlurmCluster) -> set[int]:
     return processes_with("SLURM_CONF", str(cluster.conf))
 
 
+@pytest.mark.long
 def test_a_job_runs_on_a_claimed_gpu_and_its_end_is_on_record(slurm: SlurmCluster) -> None:
     job_id = slurm.submit("echo gpu=$CUDA_VISIBLE_DEVICES cpus=$SLURM_CPUS_ON_NODE; exit 7", "--gres=gpu:1", "-c", "8")
 
@@ -49,6 +50,7 @@ def test_clearing_ends_a_job_that_ignores_sigterm(slurm: SlurmCluster) -> None:
     assert slurm.squeue() == []
 
 
+@pytest.mark.long
 def test_a_job_survives_a_clean_restart_of_the_controller(private_slurm: PrivateSlurm) -> None:
     cluster = private_slurm()
     job_id = cluster.submit("sleep 600")
@@ -84,6 +86,7 @@ def test_a_suspended_controller_may_have_taken_the_job_that_sbatch_reports_as_fa
     cluster.wait_for(lambda: [row.name for row in cluster.squeue()] == ["ghost"], "the ghost to show up")
 
 
+@pytest.mark.long
 def test_a_job_outlives_the_slurmd_that_started_it(private_slurm: PrivateSlurm) -> None:
     cluster = private_slurm(nodes=1)
     beat = cluster.folder / "beat"
@@ -98,6 +101,7 @@ def test_a_job_outlives_the_slurmd_that_started_it(private_slurm: PrivateSlurm) 
     cluster.start_node("n1")
 
 
+@pytest.mark.long
 def test_stopping_leaves_no_process_whatever_the_job_did_to_hide(private_slurm: PrivateSlurm) -> None:
     cluster = private_slurm(nodes=2)
     # Durations that no other test run on this machine sleeps for at the same time.
@@ -172,6 +176,7 @@ def test_a_folder_of_somebody_else_is_not_wiped(tmp_path: Path) -> None:
         assert (Path(top) / "thesis.tex").read_text() == "years of work"
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="a root that can become somebody else is needed; others run as they are")
 def test_an_ordinary_user_can_have_a_cluster_too(private_slurm: PrivateSlurm) -> None:
     nobody = 65534

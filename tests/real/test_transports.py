@@ -98,6 +98,7 @@ def test_averaged_policies_are_listed_told_and_fetched_from_their_own_place(far,
     assert store.unpack(far.part().read_bytes(), newer.blob)
 
 
+@pytest.mark.long
 @through(*CARRIERS)
 def test_an_empty_folder_is_waited_at_until_its_first_policy(far, connect):
     transport = connect()
@@ -108,6 +109,7 @@ def test_an_empty_folder_is_waited_at_until_its_first_policy(far, connect):
     assert [offer.path.rpartition("/")[2] for offer in news.offers] == [manifest.version.file_name]
 
 
+@pytest.mark.long
 @through(*CARRIERS)
 def test_news_are_pushed_and_only_the_newest(far, connect):
     far.publish(1)
@@ -207,6 +209,7 @@ def test_the_inbox_says_why_it_refuses(far, connect):
     assert (dropped.stored, dropped.reason, dropped.retry_after_s) == (False, "dropped", None)
 
 
+@pytest.mark.long
 @through(*CARRIERS)
 def test_verdicts_are_told_until_they_are_counted(far, connect):
     far.publish(1)
@@ -294,6 +297,7 @@ def test_a_folder_or_a_program_that_is_not_there_is_said(far):
     wait_for(lambda: not far.server_pids(), "the end of every server")
 
 
+@pytest.mark.long
 @through(*CARRIERS)
 def test_a_server_killed_in_the_middle_leaves_a_part_that_is_gone_on_with(far, connect, monkeypatch):
     blob = blob_of(far.publish(1, wide=400_000))  # 22 MB: more than what pipes and windows hold

@@ -103,6 +103,7 @@ def distance(one: tuple[float, float] | None, other: tuple[float, float]) -> flo
     return 1e9 if one is None else ((one[0] - other[0]) ** 2 + (one[1] - other[1]) ** 2) ** 0.5
 
 
+@pytest.mark.long
 def test_every_kind_of_geom_is_drawn(pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str]) -> None:
     folder = live_folder(shared, RUN, 0)
     agent = FakeAgent(folder, scene=put_scene(folder, scene_bytes(a_header(EVERY_KIND))))
@@ -169,6 +170,7 @@ def test_what_cannot_be_drawn_is_a_sentence_and_the_next_good_one_is_drawn(
             tile(page).get_by_text(words).first.wait_for(state="hidden")
 
 
+@pytest.mark.long
 def test_a_picture_by_a_clock_that_went_back_is_shown(
     pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str]
 ) -> None:
@@ -335,6 +337,7 @@ def hide(page: Any, *, hidden: bool) -> None:
     )
 
 
+@pytest.mark.long
 def test_an_empty_tile_has_no_golden_frame(pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str]) -> None:
     """Also where batches were under way as the page was hidden."""
     agent = FakeAgent(live_folder(shared, RUN, 0))
@@ -483,6 +486,7 @@ def test_a_scene_that_comes_again_over_another_connection_is_not_the_next_to_be_
             wait_for(lambda: middle_of_red(page), "the box")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dark", [False, True])
 def test_tiles_fit_a_phone_and_all_is_reached_by_the_keyboard(
     pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str], dark: bool

@@ -276,6 +276,7 @@ def test_an_open_page_goes_on_after_the_link_was_cut(far: Far) -> None:
         assert pages.errors == []
 
 
+@pytest.mark.long
 def test_ssh_may_ask_its_question_on_the_terminal(far: Far) -> None:
     text = far.laptop.config.read_text().replace("StrictHostKeyChecking yes", "StrictHostKeyChecking ask")
     asking = far.laptop.home / "asking"
@@ -337,6 +338,7 @@ def the_key_is_restricted(far: Far) -> None:
     far.server.add_key(far.laptop.public_key, 'restrict,command="echo not allowed >&2; exit 126"')
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
     [
@@ -362,6 +364,7 @@ def test_what_does_not_go_is_one_sentence(far: Far, spoil: Callable[[Far], None]
     wait_for(lambda: not far.here(), "the laptop's end")
 
 
+@pytest.mark.long
 def test_words_of_the_other_viewer_come_through_with_their_code(far: Far) -> None:
     code, said = far.typed("cluster:mt1O")
     assert code == 8

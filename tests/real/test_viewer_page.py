@@ -76,6 +76,7 @@ def test_the_page_follows_a_real_run_over_a_hand_over(pages: Pages, new_relay: N
         slot(page, 1).locator('.badge[data-state="finished"]').wait_for()
 
 
+@pytest.mark.long
 def test_the_page_says_that_the_viewer_is_gone_and_comes_back_with_the_next_address(
     pages: Pages, tmp_path: Path, env: dict[str, str]
 ) -> None:
@@ -91,6 +92,7 @@ def test_the_page_says_that_the_viewer_is_gone_and_comes_back_with_the_next_addr
         page.locator('[data-line="live"]').wait_for()
 
 
+@pytest.mark.long
 def test_without_the_token_the_page_shows_nothing(pages: Pages, tmp_path: Path, env: dict[str, str]) -> None:
     a_watched_run(tmp_path / "mt10", time.time(), slots=1, jobs=1)
     with a_viewer(tmp_path, "mt10", env=env) as url:
@@ -104,6 +106,7 @@ def test_without_the_token_the_page_shows_nothing(pages: Pages, tmp_path: Path, 
             page.locator('[data-line="live"]').wait_for()
 
 
+@pytest.mark.long
 def test_the_link_to_the_page_is_no_token(pages: Pages, tmp_path: Path, env: dict[str, str]) -> None:
     a_watched_run(tmp_path / "mt10", time.time(), slots=1, jobs=1)
     with a_viewer(tmp_path, "mt10", env=env) as url:
@@ -148,6 +151,7 @@ class Hanging:
         return PageSnapshot(source="runs", place=self.place)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("width", "dark"), [(1200, False), (1200, True), (360, False), (360, True)])
 def test_every_panel_fits_in_both_themes(
     pages: Pages, tmp_path: Path, env: dict[str, str], width: int, dark: bool
@@ -175,6 +179,7 @@ def test_every_panel_fits_in_both_themes(
         assert complaints(page) == []
 
 
+@pytest.mark.long
 def test_everything_is_reached_by_the_keyboard(pages: Pages, tmp_path: Path, env: dict[str, str]) -> None:
     a_watched_run(tmp_path / "mt10", time.time())
     with a_viewer(tmp_path, "mt10", env=env) as url:
@@ -198,6 +203,7 @@ def test_everything_is_reached_by_the_keyboard(pages: Pages, tmp_path: Path, env
         assert reached
 
 
+@pytest.mark.long
 def test_a_slider_shows_the_run_as_it_was_and_leads_back(pages: Pages, tmp_path: Path, env: dict[str, str]) -> None:
     a_watched_run(tmp_path / "mt10", time.time())
     with a_viewer(tmp_path, "mt10", env=env) as url:
@@ -218,6 +224,7 @@ def test_a_slider_shows_the_run_as_it_was_and_leads_back(pages: Pages, tmp_path:
         assert slider.get_attribute("aria-valuetext") == "now"
 
 
+@pytest.mark.long
 def test_times_are_of_the_zone_of_the_sentences_beside_them(pages: Pages, tmp_path: Path, env: dict[str, str]) -> None:
     a_watched_run(tmp_path / "mt10", time.time())
     shown = []
@@ -237,6 +244,7 @@ def test_times_are_of_the_zone_of_the_sentences_beside_them(pages: Pages, tmp_pa
     assert (india - utc) % (24 * 60) == 330
 
 
+@pytest.mark.long
 def test_who_looks_closer_at_the_curves_goes_on_looking_there(
     pages: Pages, tmp_path: Path, env: dict[str, str]
 ) -> None:

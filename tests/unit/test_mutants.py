@@ -18,6 +18,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return runpy.run_path(str(ROOT / "bench" / "mutants.py"))
 
 
+@pytest.mark.long
 def test_each_fault_can_be_planted_and_its_tests_are_there(script: dict[str, Any]) -> None:
     """A line that has changed takes its fault along: say in bench/mutants.toml what it is now."""
     assert script["objections"](script["mutants"]()) == []

@@ -73,6 +73,7 @@ def outcomes(folder: Path, **env: str) -> dict[str, str]:
     return {test or file: outcome or "ERROR" for test, outcome, file in said}
 
 
+@pytest.mark.long
 def test_elsewhere_a_skip_is_a_skip(tmp_path: Path) -> None:
     found = outcomes(tmp_path)
     good = {"test_expected": "XFAIL", "test_good": "PASSED"}
@@ -81,6 +82,7 @@ def test_elsewhere_a_skip_is_a_skip(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_in_ci_it_is_a_failure_unless_the_test_may(tmp_path: Path) -> None:
     assert outcomes(tmp_path, CI="true") == {
         "test_body": "FAILED", "test_mark": "ERROR", "test_part": "ERROR", "test_toy_file": "ERROR",

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import signal
 import socket
+import threading
 from collections.abc import Collection
 
 from viewer.errors import StorageError, UsageError
@@ -39,7 +41,8 @@ class PageServer:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def serve_forever(self) -> None:
-        """Until `shutdown`, or Ctrl-C. Errors: ViewerError where the process cannot go on."""
+        """Until `shutdown`, Ctrl-C, or a signal that the process handles. Errors: ViewerError where it cannot go on."""
+        self._end_at_signals()
         try:
             with asyncio.Runner() as runner:
                 runner.get_loop()
@@ -56,6 +59,13 @@ class PageServer:
         else:
             with contextlib.suppress(RuntimeError):  # it has ended
                 self._loop.call_soon_threadsafe(self._room.over.set)
+
+    def _end_at_signals(self) -> None:
+        """A handler that raises may do so where Python can only ignore it, and then nothing ends."""
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                if callable(signal.getsignal(number)):
+                    signal.signal(number, lambda *_: self.shutdown())
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()

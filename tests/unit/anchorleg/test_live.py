@@ -76,6 +76,7 @@ class TestRing:
             os.umask(before)
         assert [stat.S_IMODE(each.stat().st_mode) for each in (path.parent, path)] == [0o2750, 0o640]
 
+    @pytest.mark.long
     @given(at=st.integers(0, 40), value=st.integers(0, 255))
     def test_a_torn_cell_is_none(self, tmp_path_factory: pytest.TempPathFactory, at: int, value: int):
         path = tmp_path_factory.mktemp("ring") / "any.ring"

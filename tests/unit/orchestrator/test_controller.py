@@ -59,6 +59,7 @@ class TestSubmitting:
         world.tick()
         assert len(world.cluster.submitted) == 2
 
+    @pytest.mark.long
     def test_a_site_whose_answers_stay_unclear_is_asked_more_and_more_rarely_and_leaves_no_folders(
         self, world: World
     ) -> None:

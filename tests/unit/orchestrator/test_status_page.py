@@ -20,6 +20,7 @@ def _greenwich(monkeypatch: pytest.MonkeyPatch) -> None:
     time.tzset()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("_greenwich")
 def test_the_pages_screens_are_what_is_shown() -> None:
     page = PAGE.read_text()

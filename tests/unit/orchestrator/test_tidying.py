@@ -172,6 +172,7 @@ def slots(draw: st.DrawFn) -> tuple[list[tuple[list[int], str, int | None]], int
     return draw(st.lists(attempts, min_size=1, max_size=5)), draw(st.integers(1, 4))
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(slots())
 def test_whatever_the_jobs_did_a_successor_starts_from_the_same(case: Any) -> None:

@@ -183,6 +183,7 @@ def test_a_blob_that_was_lost_here_is_fetched_again(server: Server, mirror: Mirr
     assert read(mirror.shared.slot(RUN, 0), manifest)
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_happens_to_the_bytes_only_whole_policies_become_visible(

@@ -147,6 +147,7 @@ def test_where_no_step_is_shared_nothing_is_judged():
         as_far_as_all([contender("a", RISING), contender("b", [0.5], every=50)])
 
 
+@pytest.mark.long
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=4), st.lists(st.floats(0, 1), min_size=1, max_size=4))
 def test_one_of_two_is_better_or_the_other(mine, theirs):
     one, other = contender("a", *([x] for x in mine)), contender("b", *([x] for x in theirs))

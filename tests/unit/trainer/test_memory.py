@@ -211,6 +211,7 @@ def run(code, folder):
     )  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_process_that_gets_no_memory_ends_with_one_sentence_and_code_7(tmp_path):
     # 40 million rows are 13 GB; a few hundred steps touch next to nothing of it, so only the allocation itself fails.
     code = (
@@ -230,6 +231,7 @@ def test_a_process_that_gets_no_memory_ends_with_one_sentence_and_code_7(tmp_pat
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", ["CUDA error: an illegal memory access\nwas encountered", "cuDNN error: MAPPING"])
 def test_a_gpu_that_fails_ends_the_training_with_one_sentence_and_code_9(tmp_path, words):
     code = (
@@ -247,6 +249,7 @@ def test_a_gpu_that_fails_ends_the_training_with_one_sentence_and_code_9(tmp_pat
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("error", "code", "words"),
     [

@@ -211,6 +211,7 @@ def test_bits_do_not_depend_on_how_the_compiler_goes_about_it(tmp_path, monkeypa
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
+@pytest.mark.long
 def test_a_library_of_other_numbers_is_not_used_and_left_where_it_is(tmp_path):
     """What adds and subtracts to round is folded away by fast mathematics: a temperature of 0.3 would be 1."""
     careless = replace(library.RECIPE, flags=("-O1", "-ffast-math", "-shared", "-fPIC"))

@@ -343,6 +343,7 @@ class TestAGroup:
         assert not summaries([one])[0].is_group
 
 
+@pytest.mark.long
 def test_long_histories_become_curves_without_ever_being_in_memory(tmp_path):
     written = 0
     for slot in range(3):

@@ -424,6 +424,7 @@ def test_rows_that_were_published_are_neither_parsed_nor_read_back(learning, mon
     assert [row["to"] for row in store.read_metrics(learning.place, "metrics")] == [10 * k for k in range(1, 303)]
 
 
+@pytest.mark.long
 def test_a_long_history_is_published_without_ever_being_in_memory(learning):
     many_rows(learning.job.attempt_dir, 3000)
     publisher = learning.publisher()

@@ -43,6 +43,7 @@ def test_workers_pay_where_a_step_of_all_takes_longer_than_waking_them(monkeypat
     assert quick.is_quick(suite(id="odd_envs:Line"), num_envs) is expected
 
 
+@pytest.mark.long
 def test_what_is_known_is_not_measured_and_what_fails_is_told_later(monkeypatch):
     assert 0 < quick._measured(suite(id="odd_envs:Line")) < float("inf")
     for fault in ("raises", "exits", "made"):
@@ -55,6 +56,7 @@ def test_what_is_known_is_not_measured_and_what_fails_is_told_later(monkeypatch)
     assert not quick.is_quick(suite("metaworld", observation="cameras"), 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("where", "more", "doing"),
     [("step", 5, "making step 5"), ("reset", 1, "beginning its first episode"), ("step", None, "being made")],

@@ -112,9 +112,11 @@ def test_no_learner_brings_torchs_compiler_or_sympy():
     assert told == [f"{learner['algorithm']['name']} False False" for learner in LEARNERS]
 
 
+@pytest.mark.long
 def test_a_training_brings_neither_torchs_compiler_nor_sympy(tmp_path):
     assert printed(TRAINING, str(tmp_path / "run"))[-1] == "False False"
 
 
+@pytest.mark.long
 def test_models_are_compiled_while_torch_is_imported(tmp_path):
     assert printed(BEGINNING, str(tmp_path / "run"))[-1] == "False 8", "MT10 has eight"

@@ -131,6 +131,7 @@ def test_a_seed_of_goals_that_numpy_would_not_take_is_refused(tmp_path):
     assert "--goal-seed" in done.output
 
 
+@pytest.mark.long
 @pytest.mark.trainer
 def test_evaluating_a_folder_without_checkpoints_is_one_sentence(tmp_path):
     pytest.importorskip("torch")

@@ -197,6 +197,7 @@ def test_the_best_checkpoint_keeps_its_nets_to_the_end(tmp_path):
         find_policy(job.attempt_dir, best=True)
 
 
+@pytest.mark.long
 def test_what_the_slot_goes_back_from_is_not_its_best(tmp_path):
     def best_late(request):
         success = {200: 0.5, 800: 0.9}.get(int(request.checkpoint.name), 0.1)

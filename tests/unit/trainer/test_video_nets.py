@@ -75,6 +75,7 @@ def upstream(tmp_path_factory):
     return whole.timesformer, folder
 
 
+@pytest.mark.long
 def test_a_made_folder_of_shards_gives_hugging_faces_features(upstream):
     model, folder = upstream
     assert len(list(folder.glob("model-*.safetensors"))) > 1
