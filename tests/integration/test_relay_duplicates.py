@@ -18,7 +18,6 @@ def job_record(relay: Relay, token: str) -> dict[str, object]:
     return dict(json.loads((relay.run_dir / "jobs" / token / "local.json").read_text()))
 
 
-@pytest.mark.long
 def test_the_second_job_of_an_attempt_ends_at_once_and_the_controller_stays_with_the_first(
     new_relay: NewRelay,
 ) -> None:
