@@ -274,7 +274,7 @@ def test_a_scene_comes_in_slices_and_after_policies(laptop):
     for _ in range(len(SCENE) // SLICE_BYTES + 1):
         assert len(line.said(Get)) == 1
         line.answer()
-        assert bool(line.live), "whoever waits for news wakes"
+        assert bool(line.live), "a waiter for news wakes"
         laptop.turn(line)
     assert scene_file(laptop).read_bytes() == SCENE
     line.show(pose(2))

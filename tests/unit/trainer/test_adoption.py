@@ -154,7 +154,7 @@ def later(*scores):
 NOTHING = SimpleNamespace(weights=dict)
 
 
-def test_whoever_is_of_another_group_keeps_nobody_from_following_the_next(looking):
+def test_a_slot_of_another_group_keeps_nobody_from_following_the_next(looking):
     evaluations = [later(score, score) for score in (0.5, 0.0, 0.9, 0.7)]
     job, _ = looking(evaluations, {0: learner(0, b"zero"), 3: learner(3, b"three")})
     adoptions = adoptions_of(job)

@@ -180,7 +180,7 @@ def test_nobody_is_held_for_what_happens_to_honest_senders(told: list[Reason | N
 
 
 @given(st.lists(st.sampled_from([None, *sorted(Reason)]), max_size=3 * WINDOW))
-def test_whoever_is_held_brought_more_bad_than_good_lately(told: list[Reason | None]) -> None:
+def test_a_contributor_that_is_held_brought_more_bad_than_good_lately(told: list[Reason | None]) -> None:
     standing, since = ContributorStanding(), 0
     for number, reason in enumerate(told):
         if standing.note("alice", reason):
