@@ -5,8 +5,9 @@ A package's `errors.toml` has a table for each class of error, with a sentence f
     [ConfigError]
     "config.no-file" = "{path}: there is no such config file. Write one with `orchestrator init`."
 
-`raise ConfigError("config.no-file", path=path)` looks the sentence up. Programs and tests use `id` and `fields`, people
-the sentence, which may be mended without touching a program. `tests/unit/test_errors.py` holds both sides together.
+`raise ConfigError("config.no-file", path=path)` looks the sentence up; where the catalogue cannot be read, the
+identifier and the fields stand for it. Programs and tests use `id` and `fields`, people the sentence, which may be
+mended without touching a program. `tests/unit/test_errors.py` holds both sides together.
 """
 
 from __future__ import annotations
@@ -49,8 +50,12 @@ class NamedError(Exception):
     def _template(self) -> str:
         for kind in type(self).__mro__:
             package = kind.__module__.partition(".")[0]
-            if package != "builtins" and (found := catalogue(package).get(kind.__name__, {}).get(self.id)) is not None:
-                return found
+            try:
+                sentences = {} if package == "builtins" else catalogue(package).get(kind.__name__, {})
+            except OSError:  # no descriptor is free, or the package was replaced under a running program
+                return ": ".join((self.id, ", ".join(f"{field} {{{field}}}" for field in self.fields)))
+            if self.id in sentences:
+                return sentences[self.id]
         raise KeyError(f"errors.toml has no {self.id} of {type(self).__name__}")
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -21,6 +21,7 @@ from viewer_entrance import enter as show_token
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
+from anchorleg.errors import catalogue
 from anchorleg.live.batches import MOST_SCENE_BYTES
 from viewer.errors import ViewerError
 from viewer.model import PageSnapshot, RunRow, ViewChoice
@@ -141,7 +142,8 @@ def test_a_process_whose_descriptors_are_all_in_use_serves_again_when_there_are_
     assert thread.is_alive()
 
 
-def test_a_page_that_cannot_begin_says_why_in_a_sentence(source: Large) -> None:
+def test_a_page_that_cannot_begin_says_why_although_its_catalogue_cannot_be_opened(source: Large) -> None:
+    catalogue.cache_clear()
     said: list[ViewerError] = []
 
     def is_refused() -> bool:
@@ -159,6 +161,7 @@ def test_a_page_that_cannot_begin_says_why_in_a_sentence(source: Large) -> None:
 
     wait_for(is_refused, "a page that cannot begin")
     assert said[0].id == "page.not-served"
+    assert said[0].fields["why"] in str(said[0])
 
 
 def stuck(port: int, source: Large) -> socket.socket:
