@@ -20,7 +20,7 @@ from importlib.resources import files
 from pathlib import PurePath
 from typing import Any, Self
 
-from anchorleg.printable import printable
+from anchorleg.words import printable
 
 #: Fields that JSON has as they are; others as text.
 _PLAIN = (str, int, float, bool, type(None))

@@ -11,9 +11,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from anchorleg.printable import printable
-from anchorleg.words import counted
-from anchorleg.wrapping import folded
+from anchorleg.words import counted, folded, printable
 
 #: Between two columns.
 _GAP = 2

@@ -47,9 +47,8 @@ from anchorleg.files import (
     write_bytes,
     write_json,
 )
-from anchorleg.parents import read_parent
-from anchorleg.rollback import rollbacks
-from anchorleg.runid import begin_id, published_attempt, run_id_of
+from anchorleg.places import begin_id, published_attempt, run_id_of
+from anchorleg.rollback import read_parent, rollbacks
 from anchorleg.signals import answer_hand_over
 
 if TYPE_CHECKING:

@@ -13,11 +13,12 @@ import json
 import os
 import signal
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, TextIO, TypeGuard
 
 from anchorleg.errors import NamedError
-from anchorleg.printable import shown
+from anchorleg.words import shown
 
 #: A command's exit code then, as a shell has it: `orchestrator status | head -1`.
 READER_GONE = 128 + signal.SIGPIPE
@@ -189,3 +190,32 @@ def _drop(place: int) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, place)
     os.close(nowhere)
+
+
+class Notices:
+    """One thread leaves them, another one takes them. A trouble is left once, for as long as it lasts."""
+
+    def __init__(self) -> None:
+        self._left: deque[str] = deque()  # its append and popleft are atomic
+        self._troubles: set[str] = set()
+
+    def note(self, *sentences: str) -> None:
+        """Leave sentences."""
+        self._left.extend(sentences)
+
+    def trouble(self, sentence: str, cause: str = "") -> None:
+        """Leave `sentence`, unless one of the same `cause` (by default: the same one) was left since it was `over`."""
+        if (cause or sentence) not in self._troubles:
+            self._troubles.add(cause or sentence)
+            self._left.append(sentence)
+
+    def over(self, sentence: str = "") -> None:
+        """All troubles are over; `sentence` says so, if there were any."""
+        if self._troubles and sentence:
+            self._left.append(sentence)
+        self._troubles.clear()
+
+    def tell(self, say: Callable[[str], None]) -> None:
+        """Hand out what was left, oldest first."""
+        while self._left:
+            say(self._left.popleft())

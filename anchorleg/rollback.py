@@ -1,4 +1,5 @@
-"""Going back on purpose: which checkpoints of a slot nobody goes on from any more, and why.
+"""Where an attempt began, as it wrote it down, and going back on purpose: which checkpoints of a slot nobody goes on
+from any more, and why.
 
 `slots/<k>/rollbacks/<n>.json`, each written once::
 
@@ -24,7 +25,38 @@ from pathlib import Path
 from typing import NamedTuple
 
 from anchorleg.files import create_exclusive, make_folder, read_json
-from anchorleg.parents import read_parent
+
+
+class BeganFrom(NamedTuple):
+    """The checkpoint (the name of its folder) of an older attempt; `attempt` None: from scratch."""
+
+    attempt: int | None
+    step: int
+    checkpoint: str
+
+
+def read_parent(slot_dir: Path, attempt: int) -> BeganFrom | None:
+    """None: it has not decided yet. Errors: OSError; ValueError, one sentence, where it is damaged: to guess could
+    follow a ghost, or go round in circles.
+    """
+    path = slot_dir / "attempts" / str(attempt) / "parent.json"
+    try:
+        value = read_json(path)
+        if value["attempt"] is None:
+            return BeganFrom(None, 0, "")
+        parent = BeganFrom(int(value["attempt"]), int(value["step"]), str(value["checkpoint"]))
+        if 0 <= int(value["attempt"]) < attempt:
+            return parent
+        why: Exception | None = None
+    except FileNotFoundError:
+        return None
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        why = error
+    raise ValueError(
+        f"{path}, which says where attempt {attempt} began, is damaged: restore it from a backup, or move the slot's "
+        "folder away to start from scratch"
+    ) from why
+
 
 FOLDER = "rollbacks"
 #: Of a decision; what an editor left beside it is none.

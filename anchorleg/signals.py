@@ -13,6 +13,7 @@ import _signal  # type: ignore[import-not-found]  # `signal` takes ten times as 
 import atexit
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
@@ -66,3 +67,8 @@ def _ignore() -> None:
     # into a death by signal.
     for number in HAND_OVER_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+
+
+def python_path() -> dict[str, str]:
+    """For a child's environment: it imports what this process does. `-P` keeps its own folder out of that."""
+    return {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

@@ -1,8 +1,70 @@
-"""Numbers, times, bytes and slips of the pen as people say them: one way for all programs. Standard library."""
+"""Text for people: numbers, times, bytes and slips of the pen as they say them, in lines that fit their terminal; and
+foreign text made harmless. Standard library.
+
+A terminal obeys escape sequences, a log takes a line break for a line, and one mark of Unicode turns a name around. So
+whatever another machine said is made harmless once, where it enters (parsed frames and manifests, errors, what a
+program over there printed), and nobody who prints it needs to think of it. What our commands print passes `shown` at
+last (`anchorleg.output`): a job's last words are another program's too.
+"""
 
 from __future__ import annotations
 
+import json
+import math
+import re
+import textwrap
+import unicodedata
 from collections.abc import Iterable
+from typing import Any
+
+#: Of foreign text where nobody says otherwise: some lines of a terminal.
+MOST_CHARS = 2000
+#: What may be no mere letter: quick for what is ASCII.
+_UNUSUAL = re.compile(r"[^\n\t\x20-\x7e]")
+
+
+def printable(text: str, most: int = MOST_CHARS) -> str:
+    r"""`text` on one line, in at most `most` characters, of which a terminal shows each and obeys none.
+
+    White space becomes a space, and what is not printable is written out (`\x1b`). What is harmless stays as it is, so
+    that applying it twice changes nothing.
+    """
+    if len(text) > most:
+        text = text[: most - 1] + "…"
+    if text.isprintable():
+        return text
+    written = "".join(letter if letter.isprintable() else _written(letter) for letter in text)
+    return written if len(written) <= most else written[: most - 1] + "…"
+
+
+def shown(text: str) -> str:
+    r"""`text` with its lines and tabs, of which a terminal shows everything and obeys nothing: what is not printable is
+    written out as in JSON (`\u001b`), so that printed JSON means the same.
+    """
+    return _UNUSUAL.sub(_as_in_json, text)
+
+
+def lines_shown(lines: Iterable[str]) -> str:
+    """`lines`, each on one line whatever is in it, for `print`."""
+    return "\n".join(shown(on_one_line(line)) for line in lines)
+
+
+def on_one_line(value: Any) -> Any:
+    """A field's value, without line breaks where it is text, or texts."""
+    if type(value) is tuple:
+        return tuple(map(on_one_line, value))
+    return " ".join(value.splitlines()) if type(value) is str else value
+
+
+def _as_in_json(found: re.Match[str]) -> str:
+    letter = found[0]
+    harmless = letter.isprintable() or unicodedata.category(letter) == "Zs"
+    return letter if harmless else json.dumps(letter)[1:-1]
+
+
+def _written(letter: str) -> str:
+    return " " if letter.isspace() else letter.encode("unicode_escape").decode("ascii")
+
 
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400
 
@@ -50,3 +112,42 @@ def sized(count: float) -> str:
         del units[0]
     number = f"{count:.1f}" if count < 10 else f"{count:,.0f}"
     return f"{number.removesuffix('.0')} {units[0]}"
+
+
+#: Under what it continues.
+INDENT = "  "
+
+
+def wrapped(line: str, width: int, *, indent: str = INDENT) -> list[str]:
+    """`line` in pieces of at most `width` characters. A single word that is longer, as a path may be, stays whole."""
+    own = line[: len(line) - len(line.lstrip())]
+    pieces = textwrap.wrap(
+        line.strip(),
+        max(width, len(own + indent) + 1),
+        initial_indent=own,
+        subsequent_indent=own + indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return pieces or [""]
+
+
+def folded(line: str, width: int, *, indent: str = INDENT) -> str:
+    """The same as one text."""
+    return "\n".join(wrapped(line, width, indent=indent))
+
+
+#: 95 % of a normal distribution lie within so many standard errors.
+_Z95 = 1.96
+
+
+def wilson(share: float, count: float) -> tuple[float, float]:
+    """The 95 % interval of a `share` of `count` yes-or-noes (Wilson 1927): within 0 to 1, and never of no width, so
+    one success of one is no certainty. Of none nothing is known: 0 to 1.
+    """
+    if count <= 0:
+        return 0.0, 1.0
+    centre = share + _Z95**2 / (2 * count)
+    half = _Z95 * math.sqrt(max(0.0, share * (1 - share)) / count + (_Z95 / (2 * count)) ** 2)
+    scale = 1 + _Z95**2 / count
+    return max(0.0, min(share, (centre - half) / scale)), min(1.0, max(share, (centre + half) / scale))

@@ -18,6 +18,7 @@ from anchorleg.places import user_path
 from anchorleg.words import did_you_mean
 from orchestrator.errors import ConfigError, FieldError
 from orchestrator.experiments import MOST_SLOTS, expanded, read_lines, settings_in
+from orchestrator.notation import filled, format_duration, names_in
 from orchestrator.sections import (
     ActorsSection,
     CollaborationSection,
@@ -27,8 +28,6 @@ from orchestrator.sections import (
     Section,
     SlurmSection,
 )
-from orchestrator.template import filled, names_in
-from orchestrator.walltime import format_duration
 from trainer.config.read import DocumentError, located, read_document, sentences
 from trainer.config.section import BEGUN, TrainingSection, named_first, names_under_training, put, resolve, trained
 from trainer.config.training import SECTIONS, SEEDS, Training, differences_in, group_identity, identity

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anchorleg.findings import Check, Judgement, Judgements, as_sentences, examine, warning
 from orchestrator.config import RunConfig
-from orchestrator.decisions.halving import rung_steps
+from orchestrator.decisions.turns import rung_steps
 from trainer.config.section import resolve
 from trainer.config.training import ALL_THE_TIME, BY_EVALUATIONS
 

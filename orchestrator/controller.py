@@ -7,7 +7,6 @@ between is found again in the queue by the job's work folder.
 
 from __future__ import annotations
 
-import gc
 import random
 import secrets
 import time
@@ -15,25 +14,35 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from orchestrator.decisions.actions import Abort, Action, Cancel, HandOver, Release, Submit
-from orchestrator.decisions.control import Control
-from orchestrator.decisions.edits import started_again, with_attempt, with_intents, with_slot
+from orchestrator.decisions import edits
 from orchestrator.decisions.fold import fold
-from orchestrator.decisions.models import Blind, Ledger
-from orchestrator.decisions.news import news_of, news_of_slots
-from orchestrator.decisions.outcomes import put_off_by, with_outcome, words_of
+from orchestrator.decisions.models import Abort, Action, Blind, Cancel, HandOver, Ledger, Release, Submit
 from orchestrator.decisions.plan import Limits, is_held, is_over, plan, with_room_words
-from orchestrator.decisions.requests import Request, events_of, with_request, with_slots
+from orchestrator.decisions.requests import (
+    Control,
+    Request,
+    events_of,
+    news_of,
+    news_of_slots,
+    with_request,
+    with_slots,
+)
 from orchestrator.decisions.sightings import WORD_MISSING
 from orchestrator.decisions.turns import turns_of
 from orchestrator.errors import ConfigError
 from orchestrator.executors.base import Executor, JobRequest, Poll, SubmitOutcome, SubmitRefused, Submitted
 from orchestrator.observe import gather_facts, newly_ended
-from orchestrator.run.history import append_event, join_old
 from orchestrator.run.lease import LeaseOwner
-from orchestrator.run.ledger import control_at, drop_old_epochs, load_ledger, read_control, save_ledger
-from orchestrator.run.requests import newest_request, requests_after
-from orchestrator.run.rundir import Run, RunDir, load_run
+from orchestrator.run.ledger import (
+    append_event,
+    control_at,
+    drop_old_epochs,
+    join_old,
+    load_ledger,
+    read_control,
+    save_ledger,
+)
+from orchestrator.run.rundir import Run, RunDir, load_run, newest_request, requests_after
 from orchestrator.run.submission import drop_old_job_folders, made_again, make_job_folders
 
 #: A full disk or a stale network folder does not mend within a second.
@@ -54,8 +63,8 @@ BEAT_S = 60.0
 
 class Controller:
     """The owner of a run. `say`: receives one plain line per event. `on_event`: hears of what people want to be told
-    (kind, facts; see `news`), once, after it is in the ledger; it must not raise. `on_tick`: called behind each tick;
-    it must not raise either.
+    (kind, facts; see `decisions.requests`), once, after it is in the ledger; it must not raise. `on_tick`: called
+    behind each tick; it must not raise either.
     """
 
     def __init__(
@@ -75,10 +84,7 @@ class Controller:
         random_hex: Callable[[], str] = lambda: secrets.token_hex(4),
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self.run = run
-        self.run_dir = run_dir
-        self.lease = lease
-        self.executor = executor
+        self.run, self.run_dir, self.lease, self.executor = run, run_dir, lease, executor
         self.control = read_control(run_dir)
         self.ledger = self._inherit()
         self._poll_s = poll_s
@@ -125,7 +131,7 @@ class Controller:
 
     def reactivate(self) -> None:
         """`start` was typed again (see `edits.started_again`)."""
-        self.ledger = started_again(self.ledger, self.run.config)
+        self.ledger = edits.started_again(self.ledger, self.run.config)
 
     def preview(self, wish: Control) -> list[Action]:
         """What a tick would do now if `wish` were the newest one. Looks at everything, and writes, submits and cancels
@@ -164,14 +170,6 @@ class Controller:
         """Observe, fold, plan, act. At most three writes of the ledger. Errors: LeaseLost, RunFolderError, OSError;
         ConfigError, when all else is done, where what is to be submitted is not installed here.
         """
-        # A tick makes no unreachable cycles: to look for them was a sixth of its time with 2,000 slots (bench/tick.py).
-        gc.disable()
-        try:
-            self._tick()
-        finally:
-            gc.enable()
-
-    def _tick(self) -> None:
         if self._is_new:
             drop_old_epochs(self.run_dir)
             join_old(self.run_dir, self.lease.epoch)
@@ -199,7 +197,7 @@ class Controller:
         except ConfigError as error:
             missing, requests, actions = error, {}, [one for one in actions if not isinstance(one, Submit)]
         # Not `now`: the intent is younger than the poll, which may serve the next ticks too and cannot have the job.
-        self.ledger = with_intents(self.ledger, actions, self._now())
+        self.ledger = edits.with_intents(self.ledger, actions, self._now())
         self.ledger = with_room_words(self.ledger, self.control, limits, folders, now)
         self._save()
         before = self.ledger
@@ -320,7 +318,7 @@ class Controller:
             if isinstance(action, Abort):
                 self._abort(action)
             elif isinstance(action, Submit):
-                put_off = put_off_by(last, is_wished=last is not None and self._is_wished)
+                put_off = edits.put_off_by(last, is_wished=last is not None and self._is_wished)
                 if put_off is not None:
                     self._record(action, put_off, told=False)
                     continue
@@ -333,7 +331,7 @@ class Controller:
                     self._poll_due_at = min(self._poll_due_at, self._monotonic() + FIRST_LOOK_S)
 
     def _record(self, action: Submit, outcome: SubmitOutcome, *, told: bool = True) -> None:
-        self.ledger = with_outcome(self.ledger, action, outcome, self._now(), self.limits.others)
+        self.ledger = edits.with_outcome(self.ledger, action, outcome, self._now(), self.limits.others)
         if isinstance(outcome, SubmitRefused):
             self.run_dir.disk.remove_tree(self.run_dir.job(action.token))  # nothing ran in it
         if not told:
@@ -341,7 +339,7 @@ class Controller:
         where = {"slot": action.slot, "attempt": action.attempt, "token": action.token}
         more = {"after": action.after, "exclude": ",".join(action.exclude) or None}
         job_id = outcome.job_id if isinstance(outcome, Submitted) else None
-        self._event("submission", **where, job_id=job_id, outcome=words_of(outcome), **more)
+        self._event("submission", **where, job_id=job_id, outcome=edits.words_of(outcome), **more)
 
     def _hand_over(self, actions: Sequence[HandOver]) -> None:
         if not actions:
@@ -368,8 +366,8 @@ class Controller:
         self._event("stalled", slot=action.slot, attempt=action.attempt, why=action.why)
 
     def _mark(self, action: HandOver | Abort, **update: Any) -> None:
-        slot = with_attempt(self.ledger.slots[action.slot], action.attempt, **update)
-        self.ledger = with_slot(self.ledger, action.slot, attempts=slot.attempts)
+        slot = edits.with_attempt(self.ledger.slots[action.slot], action.attempt, **update)
+        self.ledger = edits.with_slot(self.ledger, action.slot, attempts=slot.attempts)
 
     def _ask(self, actions: Sequence[Cancel | Release], ask: Callable[[list[str]], str | None], kind: str) -> None:
         if not actions:

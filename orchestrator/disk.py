@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
 from pydantic_core import from_json
 
 from anchorleg import files
@@ -120,6 +122,9 @@ LOCAL_DISK = Disk()
 ROOM_BYTES = 64 << 10
 #: What is asked of a file at once.
 READ_BYTES = 64 << 10
+#: Of a job's files only the heartbeat and the progress change between two looks: the others need not be parsed again.
+#: Four of each slot fit, in the largest run that a config allows.
+RECORDS_KEPT = 8192
 
 
 def left_on_full_disk(folder: Path) -> int | None:
@@ -165,4 +170,20 @@ def read_json_or_none(disk: Disk, path: Path) -> Any | None:
     try:
         return read_json(disk, path)
     except (OSError, ValueError):
+        return None
+
+
+def read_record(model: type[BaseModel], path: Path, disk: Disk = LOCAL_DISK) -> Any:
+    """The record in `path`, None where it is absent, torn or of another shape."""
+    try:
+        return _parsed(model, disk.read(path))
+    except (OSError, ValueError):  # the second: no file can have such a name
+        return None
+
+
+@lru_cache(maxsize=RECORDS_KEPT)
+def _parsed(model: type[BaseModel], data: bytes) -> Any:
+    try:
+        return model.model_validate_json(data)
+    except ValueError:
         return None

@@ -16,8 +16,8 @@ from orchestrator.config import check_walltime, parse_config
 from orchestrator.errors import ConfigError, SchedulerRefused, StorageError
 from orchestrator.executors.slurm import SlurmExecutor
 from orchestrator.executors.slurm_text import Partition
-from orchestrator.run.program import has_torch_without_gpus
-from orchestrator.walltime import format_duration
+from orchestrator.notation import format_duration
+from orchestrator.run.starting import has_torch_without_gpus
 
 #: What most sites give a student, and what the relay is made for.
 USUAL_TIME_LIMIT_S = 4 * 3600

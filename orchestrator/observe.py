@@ -6,16 +6,15 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path
 
-from orchestrator.decisions.evidence import Evidence, Exit
-from orchestrator.decisions.facts import Facts
+from orchestrator.decisions.evidence import Evidence, Exit, Facts
 from orchestrator.decisions.models import Ledger
 from orchestrator.decisions.sightings import has_ended_by_its_word, is_cancelled_by_somebody, missing_from
 from orchestrator.decisions.verdicts import lacks_a_program
-from orchestrator.disk import is_out_of_inodes, left_on_full_disk, read_json_or_none
+from orchestrator.disk import is_out_of_inodes, left_on_full_disk, read_json_or_none, read_record
 from orchestrator.executors.base import Accounting, Executor, Poll
-from orchestrator.run.evidence import newer_attempts, read_all, read_evidence, read_record
-from orchestrator.run.program import commands_of, missing_script
+from orchestrator.run.evidence import newer_attempts, read_all, read_evidence
 from orchestrator.run.rundir import Run, RunDir
+from orchestrator.run.starting import commands_of, missing_script
 
 #: sacct compares with the clock of another machine.
 HISTORY_MARGIN_S = 60.0

@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from orchestrator.errors import FieldError
-from orchestrator.walltime import format_duration, parse_duration_s
+from orchestrator.notation import format_duration, parse_duration_s
 
 #: sbatch splits its lines at white space, and a newline would begin a line of shell.
 Word = Annotated[str, StringConstraints(pattern=r"^[^\s'\"\\]+$")]

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from anchorleg.files import fsync_folder, write_json
-from anchorleg.printable import printable
+from anchorleg.words import printable
 from syncd.errors import ConfigError, StorageError
 from syncd.shared.disk import writing
 from syncd.shared.layout import NAME, SHA256, SLOT, files_in, folder_names, read_hint

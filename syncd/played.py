@@ -13,7 +13,7 @@ from typing import Annotated, Protocol
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from anchorleg.files import read_json, write_json
-from anchorleg.printable import printable
+from anchorleg.words import printable
 
 #: Runs that nobody plays any more need no line for ever.
 MAX_PLAYED = 200

@@ -16,7 +16,7 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anchorleg.modes import make_shared_folder
+from anchorleg.files import make_shared_folder
 from syncd.errors import DamagedPolicyError, MissingBlobError, StorageError
 from syncd.shared.accounts import close_to_others, insist_ours
 from syncd.shared.counts import Counts, day_of, given_to, take_back

@@ -14,8 +14,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from anchorleg.printable import printable
-from anchorleg.shares import wilson
+from anchorleg.words import printable, wilson
 from viewer.model import CurveLine
 
 Row = Mapping[str, Any]

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from anchorleg.printable import printable
+from anchorleg.words import printable
 from syncd.access.settings import parse_remote
 from syncd.access.survey import program_line
 from syncd.errors import ConfigError, LoginRefusedError, SyncError

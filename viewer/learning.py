@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from anchorleg.shares import wilson
+from anchorleg.words import wilson
 from trainer.history.read import best_evaluation, mean_return, score_of, tells_success
 from viewer.curves import (
     MOST_LINES,

@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable
 
 from anchorleg.live.batches import JPEG, ORIGIN_TRAINING, POSE
-from anchorleg.printable import lines_shown, printable
-from anchorleg.words import counted, duration
+from anchorleg.words import counted, duration, lines_shown, printable
 from viewer.live.hub import Hub
 from viewer.live.shown import AgentNews, AgentsShown, CheckedBatch
 from viewer.model import SLOTS_A_PAGE, PageSnapshot, RunPage, SlotCard

@@ -47,7 +47,7 @@ def print_lines(
     """Lines until Ctrl-C, or so many `rounds`; what was said already is not said again. Agents of `hub` get a line a
     second each; `draws`: and their pictures. Errors: ReaderGoneError, also where nothing is to be said.
     """
-    from anchorleg.printable import on_one_line
+    from anchorleg.words import on_one_line
     from viewer.lines import AgentLines, lines_of
     from viewer.model import ViewChoice
 
@@ -137,7 +137,7 @@ def watch_from_here(what: str, words: Sequence[str], command: str | None, port: 
     """Show what the viewer of another machine shows, until Ctrl-C. `what`: `[user@]host:path`; `words`: for that
     viewer; `command`: where it is. Errors: BusyError, NotReachable, StorageError, UsageError, and its own ones.
     """
-    from anchorleg.printable import printable
+    from anchorleg.words import printable
     from viewer.forward import far_viewer, show_far
     from viewer.server.sockets import access_token, open_port
 

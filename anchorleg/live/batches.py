@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from anchorleg.live.ring import MAX_PAYLOAD_BYTES
-from anchorleg.printable import printable
+from anchorleg.words import printable
 
 POSE, JPEG, FACTS = 1, 2, 3
 #: The origin of what a job made while it learned; others are contributors' names.

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from anchorleg.modes import file_mode, make_shared_folder
+from anchorleg.files import file_mode, make_shared_folder
 
 CELLS = 8
 CELL_BYTES = 64 * 1024
@@ -41,7 +41,7 @@ class Cell(NamedTuple):
 
 class RingWriter:
     """Writes one ring. The folder is made with the first batch. In a group's folder the group may read both, see
-    `anchorleg.modes`.
+    `anchorleg.files`.
 
     Where another one writes, too (the ghost of an older attempt; batches name theirs), the numbers still rise.
     """

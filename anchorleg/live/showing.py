@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from anchorleg.files import make_shared_folder
 from anchorleg.live.batches import FACTS, JPEG, ORIGIN_TRAINING, BadBatchError, checked, packed
 from anchorleg.live.ring import RingWriter
 from anchorleg.live.wanted import ANY, FILE, Asked, ring_name
-from anchorleg.modes import make_shared_folder
 
 
 class Showing:

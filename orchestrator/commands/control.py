@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anchorleg.printable import lines_shown
+from anchorleg.words import lines_shown
 from orchestrator.commands.options import (
     ConfigOption,
     ExecutorOption,

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from orchestrator.commands import completion
 from orchestrator.errors import ConfigError, UnknownRun
-from orchestrator.fields import typed_fields
+from orchestrator.notation import typed_fields
 
 if TYPE_CHECKING:
     from orchestrator.run.rundir import RunDir
@@ -60,7 +60,7 @@ def parse_overrides(
 
 def seconds_of(time: str | None) -> float | None:
     """`--for` in seconds. Errors: ConfigError."""
-    from orchestrator.walltime import parse_duration_s
+    from orchestrator.notation import parse_duration_s
 
     if time is None:
         return None
@@ -95,7 +95,7 @@ def locate(name: str | None, config: Path | None) -> RunDir:
     """The run folder meant by a name, by --config, or by where we stand. Errors: UnknownRun, ConfigError."""
     from orchestrator.config import load_config
     from orchestrator.run.begin import run_dir_of
-    from orchestrator.run.registry import entries, find_run
+    from orchestrator.run.rundir import entries, find_run
 
     if name is not None and config is not None:
         raise ConfigError("cli.name-and-config")

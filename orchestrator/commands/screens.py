@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from anchorleg.printable import lines_shown
+from anchorleg.words import lines_shown
 from orchestrator.commands import completion
 from orchestrator.commands.options import ConfigOption, JsonOption, NameArgument, console, locate
 from orchestrator.errors import ConfigError
@@ -79,7 +79,7 @@ def explain(
         return
     lines = screen.explanation_lines(found, now)
     if (out := console()).is_terminal:
-        from anchorleg.wrapping import wrapped
+        from anchorleg.words import wrapped
 
         lines = [piece for line in lines for piece in wrapped(line, out.width)]
     print(lines_shown(lines))
@@ -131,7 +131,7 @@ def goodput(name: NameArgument = None, config: ConfigOption = None, as_json: Jso
 
 def runs(as_json: JsonOption = False) -> None:
     """List the runs that were started from this account."""
-    from orchestrator.run.registry import entries
+    from orchestrator.run.rundir import entries
     from orchestrator.screens.cells import runs_table
 
     known = entries()

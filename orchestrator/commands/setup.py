@@ -95,7 +95,7 @@ def doctor(
     from orchestrator.config import RunConfig, load_config
     from orchestrator.doctor.gather import subject_of, subject_of_run
     from orchestrator.doctor.visit import visit
-    from orchestrator.run.registry import find_run
+    from orchestrator.run.rundir import find_run
 
     if name is not None and (config is not None or sets):
         raise ConfigError("cli.name-and-config")

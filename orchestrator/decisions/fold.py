@@ -1,19 +1,17 @@
 """Take what was seen into the ledger. Pure: (ledger, facts) → (ledger, events).
 
-Everything that the ledger did not know is adopted first (`adoption`), then every attempt is looked at, then the ends
-are counted (`ends`) and the queued successor of an attempt that has ended takes its place (`ahead`).
+Everything that the ledger did not know is adopted first, then every attempt is looked at, then the ends
+are counted (`ends`) and the queued successor of an attempt that has ended takes its place.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from orchestrator.decisions import ahead, ends, leftovers, nodes, stalls
+from orchestrator.decisions import adoption, ends, nodes, sightings
 from orchestrator.decisions.adoption import adopt
-from orchestrator.decisions.edits import with_clock_set_back
-from orchestrator.decisions.evidence import Evidence, Progress, saved_step
-from orchestrator.decisions.facts import Event, Facts, event
-from orchestrator.decisions.halving import with_metric_of, with_rungs
+from orchestrator.decisions.edits import AGAIN_S, after_refusal, with_clock_set_back
+from orchestrator.decisions.evidence import Event, Evidence, Facts, Progress, event, saved_step
 from orchestrator.decisions.models import (
     Attempt,
     BadNode,
@@ -29,9 +27,9 @@ from orchestrator.decisions.models import (
     SubmissionState,
     Verdict,
 )
-from orchestrator.decisions.outcomes import AGAIN_S, after_refusal
 from orchestrator.decisions.reasons import reason_of
 from orchestrator.decisions.sightings import is_stuck, missing_from, never_accepted, sight
+from orchestrator.decisions.turns import with_metric_of, with_rungs
 from orchestrator.decisions.verdicts import NO_INODES, NO_SPACE, follows_the_job, judge, made_progress
 from orchestrator.executors.base import JobState
 from orchestrator.sections import QueueSection
@@ -98,8 +96,8 @@ def _fold_slot(
             )
             slot = slot.model_copy(update={"worked_s": round(slot.worked_s + _worked_s(after, evidence), 1)})
             if after.ahead:
-                slot = slot.model_copy(update={"ahead_not_before": facts.now + ahead.AHEAD_WAIT_S})
-    slot = leftovers.with_leftovers(ahead.promoted(slot, facts.now), facts)
+                slot = slot.model_copy(update={"ahead_not_before": facts.now + ends.AHEAD_WAIT_S})
+    slot = adoption.with_leftovers(ends.promoted(slot, facts.now), facts)
     slot, memory = _give_up_waiting(slot, memory, facts.now, events, had_jobs=had_jobs)
     return _with_newest_attempts(slot, looked_at, facts), memory
 
@@ -127,7 +125,7 @@ def _with_newest_attempts(slot: Slot, before: Slot, facts: Facts) -> Slot:
         if attempt.live
         or attempt.number in were_live
         or attempt is slot.current
-        or leftovers.is_left(attempt)
+        or adoption.is_left(attempt)
         or any(submission.token in there for submission in attempt.submissions)
     ]
     return slot.model_copy(update={"attempts": (*needed, *newest)}) if len(needed) < len(older) else slot
@@ -139,8 +137,8 @@ def _with_sane_waits(slot: Slot, facts: Facts) -> Slot:
         longest_s = max([AGAIN_S, *facts.relay.retry_delays_seconds])
         if slot.not_before > facts.now + longest_s:
             update["not_before"] = facts.now + longest_s
-    if slot.ahead_not_before > facts.now + ahead.AHEAD_WAIT_S:
-        update["ahead_not_before"] = facts.now + ahead.AHEAD_WAIT_S
+    if slot.ahead_not_before > facts.now + ends.AHEAD_WAIT_S:
+        update["ahead_not_before"] = facts.now + ends.AHEAD_WAIT_S
     return slot.model_copy(update=update) if update else slot
 
 
@@ -157,7 +155,7 @@ def _with_attempt(slot: Slot, before: Attempt, after: Attempt, evidence: Evidenc
         update |= _after_uncertainty(slot, before, after, facts)
     if after.progress_mark != before.progress_mark:
         stall_s = facts.relay.stall_seconds
-        update["usual_s"] = stalls.usual_after(slot, before, after, facts.since_last_look_s, stall_s)
+        update["usual_s"] = sightings.usual_after(slot, before, after, facts.since_last_look_s, stall_s)
     step, total = slot.step, slot.total
     if evidence.progress is not None:
         step, total = evidence.progress.step, evidence.progress.total
@@ -307,7 +305,7 @@ def _fold_attempt(slot: Slot, attempt: Attempt, evidence: Evidence, facts: Facts
             update["claim_seen_at"] = max(facts.now, facts.poll.at)  # a tick is dated by its begin
     if update:
         attempt = attempt.model_copy(update=update)
-    update = stalls.watched(attempt, evidence, facts.since_last_look_s, facts.relay.stall_seconds, facts.now)
+    update = sightings.watched(attempt, evidence, facts.since_last_look_s, facts.relay.stall_seconds, facts.now)
     folded = [_fold_submission(s, attempt, evidence, facts) for s in attempt.submissions]
     if any([new is not old for new, old in zip(folded, attempt.submissions, strict=True)]):  # noqa: C419
         update["submissions"] = tuple(folded)

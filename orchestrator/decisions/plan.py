@@ -11,19 +11,29 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from anchorleg.words import roughly
-from orchestrator.decisions import leftovers
-from orchestrator.decisions.actions import Abort, Action, Cancel, HandOver, Release, Submit
-from orchestrator.decisions.ahead import began_behind, wants_successor
-from orchestrator.decisions.control import Control
-from orchestrator.decisions.edits import with_words
-from orchestrator.decisions.halving import is_at_rung, may_pass
-from orchestrator.decisions.models import Attempt, Ledger, Seen, Slot, SlotStatus, Submission, make_token
+from orchestrator.decisions import adoption
+from orchestrator.decisions.edits import full_words, with_words
+from orchestrator.decisions.ends import began_behind, wants_successor
+from orchestrator.decisions.models import (
+    Abort,
+    Action,
+    Attempt,
+    Cancel,
+    HandOver,
+    Ledger,
+    Release,
+    Seen,
+    Slot,
+    SlotStatus,
+    Submission,
+    Submit,
+    make_token,
+)
 from orchestrator.decisions.nodes import excluded
-from orchestrator.decisions.outcomes import full_words
 from orchestrator.decisions.reasons import LAUNCH_FAILED_HELD
-from orchestrator.decisions.sightings import is_stuck
-from orchestrator.decisions.stalls import ABORT_WAIT_S, is_stalled, never_begins
-from orchestrator.decisions.turns import Turns, in_turn
+from orchestrator.decisions.requests import Control
+from orchestrator.decisions.sightings import ABORT_WAIT_S, is_stalled, is_stuck, never_begins
+from orchestrator.decisions.turns import Turns, in_turn, is_at_rung, may_pass
 from orchestrator.decisions.verdicts import LAUNCH_FAILED, NEVER_BEGAN
 from orchestrator.executors.base import JobState
 
@@ -65,7 +75,7 @@ def plan(
     actions: list[Action] = []
     for slot in ledger.slots:
         if ledger.blind_since is None:
-            actions += leftovers.cancels(slot, now, CANCEL_AGAIN_S)
+            actions += adoption.cancel_leftovers(slot, now, CANCEL_AGAIN_S)
         if not slot.occupied:
             continue
         is_wanted = slot.index < limits.slots and not _is_to_rest(slot, limits)

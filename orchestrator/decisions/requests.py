@@ -1,12 +1,42 @@
-"""What a person asks of single slots while the run goes on: add, drop, pause, resume, priority. Pure."""
+"""What people wish for a whole run, what they ask of single slots while it goes on, and what they are told. Pure.
+
+Kinds of news (for the command hook): `finished`, `failed`, `paused`, `put off` (of a slot), `run finished`, `blind`
+(the queue has not been seen for long) and `sighted` (it is seen again). Each is told once, because each is a change of
+the ledger.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from orchestrator.decisions.edits import GO_ON
 from orchestrator.decisions.models import Ledger, Slot, SlotStatus
 from orchestrator.executors.base import Frozen
+
+#: Who wished the end of a run whose time is over: the command that set the time.
+TIME_OVER = "start --for"
+
+
+class Control(Frozen):
+    """A wish that every tick honours: `run`, `stop` (hand over first) or `stop-now`. The highest number counts.
+
+    `until`: a `run` that `start --for` bounds; the first tick from then on (unix seconds) turns it into a `stop`.
+    """
+
+    number: int = 0
+    wish: Literal["run", "stop", "stop-now"] = "run"
+    at: float = 0.0
+    by: str = ""
+    grace_s: float = 0.0
+    until: float | None = None
+
+    def due(self, now: float, grace_s: float) -> Control:
+        """What counts at `now`: the `stop` with `grace_s` that a wish becomes when its time is over, else this one."""
+        if self.until is None or now < self.until:
+            return self
+        return Control(number=self.number + 1, wish="stop", at=now, by=TIME_OVER, grace_s=grace_s)
+
 
 Kind = Literal["add", "drop", "pause", "resume", "priority"]
 
@@ -67,3 +97,54 @@ def _asked(slot: Slot, request: Request, run_name: str) -> Slot:
             return slot.model_copy(update=GO_ON)
         case _:
             return slot
+
+
+#: An outage shorter than this is an ordinary restart of the scheduler, and nobody's business.
+BLIND_LONG_S = 600.0
+
+_OVER_STATES = {SlotStatus.FINISHED, SlotStatus.DROPPED, SlotStatus.BEHIND}
+_KINDS = {SlotStatus.FINISHED: "finished", SlotStatus.FAILED: "failed", SlotStatus.PAUSED: "paused"}
+
+
+def is_put_off(slot: Slot) -> bool:
+    """Whether its job was refused for good, or could never run, and is tried again each hour; none has run since."""
+    return slot.status is SlotStatus.ACTIVE and slot.put_off_since is not None
+
+
+def _is_finished(slots: Sequence[Slot]) -> bool:
+    """Whether one is, and none of the others is to go on."""
+    states = {slot.status for slot in slots}
+    return SlotStatus.FINISHED in states and states <= _OVER_STATES
+
+
+def _finished_words(slots: Sequence[Slot]) -> str:
+    count = sum(slot.status is SlotStatus.FINISHED for slot in slots)
+    if count == len(slots):
+        return f"all {count} slots are finished" if count > 1 else "its slot is finished"
+    are = "slot is" if count == 1 else "slots are"
+    return f"{count} {are} finished, and none of the {len(slots)} is left to go on"
+
+
+def news_of_slots(before: Ledger, after: Ledger, slots: int) -> list[tuple[str, dict[str, Any]]]:
+    """What is to be told of the step from `before`, but for the queue: (kind, facts). `slots`: how many are wanted."""
+    told: list[tuple[str, dict[str, Any]]] = []
+    for old, new in zip(before.slots, after.slots, strict=False):
+        if new.status is not old.status and new.status in _KINDS and not new.on_request:
+            told.append((_KINDS[new.status], {"slot": new.index, "words": new.why, "step": new.step}))
+        if is_put_off(new) and not is_put_off(old):
+            told.append(("put off", {"slot": new.index, "words": new.why, "step": new.step}))
+    if _is_finished(after.slots[:slots]) and not _is_finished(before.slots[:slots]):
+        told.append(("run finished", {"words": _finished_words(after.slots[:slots])}))
+    return told
+
+
+def news_of(before: Ledger, after: Ledger, slots: int, now: float) -> tuple[Ledger, list[tuple[str, dict[str, Any]]]]:
+    """`after`, with what has been told noted in it, and the news of the step from `before`."""
+    told = news_of_slots(before, after, slots)
+    if after.blind_since is not None and not after.blind_told and now - after.blind_since >= BLIND_LONG_S:
+        told.append(("blind", {"since": after.blind_since, "words": after.blind_error}))
+        after = after.model_copy(update={"blind_told": True})
+    elif after.blind_since is None and after.blind_told:
+        told.append(("sighted", {"words": "the queue is seen again"}))
+        after = after.model_copy(update={"blind_told": False})
+    return after, told

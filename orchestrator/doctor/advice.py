@@ -10,7 +10,7 @@ from orchestrator.doctor.facts import LoginFacts, ProbeResult, SlurmFacts, secti
 from orchestrator.doctor.probechecks import SIGNAL_SLACK_S, earliness_s, sbatch_works
 from orchestrator.doctor.slurmchecks import POLLS_REMEMBERED, SKEW_FELT_S, walltime_allowed_s
 from orchestrator.executors.site_text import SiteSettings
-from orchestrator.walltime import format_duration
+from orchestrator.notation import format_duration
 
 #: A save of MT10 takes a few seconds.
 SHORTEST_LEAD_S = 10

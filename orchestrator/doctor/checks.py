@@ -15,8 +15,8 @@ from orchestrator.configwarnings import idle_gpus
 from orchestrator.doctor import slurmchecks
 from orchestrator.doctor.facts import LoginFacts
 from orchestrator.errors import ConfigError
-from orchestrator.executors.gpus import gpus_of_slot, sharing
-from orchestrator.walltime import format_duration
+from orchestrator.executors.local import gpus_of_slot, sharing
+from orchestrator.notation import format_duration
 
 #: What the shim is written for.
 MIN_PYTHON = (3, 11)

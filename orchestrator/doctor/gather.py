@@ -32,14 +32,14 @@ from orchestrator.doctor.facts import (
 )
 from orchestrator.errors import AnchorlegError, ConfigError
 from orchestrator.executors.base import JobState
-from orchestrator.executors.gpus import visible_gpus
+from orchestrator.executors.local import visible_gpus
 from orchestrator.executors.site import Site, SubmitCheck
 from orchestrator.executors.slurm import NoAnswer, SlurmExecutor, run_command
 from orchestrator.run.begin import compute_python, kept_environment, pick_executor, rendered, run_dir_of, why_no_links
 from orchestrator.run.ledger import read_control
-from orchestrator.run.program import commands_of, gpus_in_vain, missing_script
 from orchestrator.run.rundir import RunDir, load_run
 from orchestrator.run.sharing import troubles
+from orchestrator.run.starting import commands_of, gpus_in_vain, missing_script
 from orchestrator.screens.reading import keeper
 
 #: A person waits; a cold interpreter on a network folder takes some ten seconds.

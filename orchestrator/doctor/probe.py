@@ -25,8 +25,7 @@ from typing import Any
 
 from anchorleg.disks import filesystem_of
 from anchorleg.files import read_json_or_none, to_json, write_bytes, write_json
-from orchestrator.container import container_command
-from orchestrator.jobend import end_of_job
+from orchestrator.jobside import container_command, end_of_job
 
 POLL_S = 0.1
 #: The login side may still be waiting for its last echo.

@@ -15,7 +15,7 @@ from orchestrator.doctor.facts import ProbeResult, Report, section
 from orchestrator.doctor.probe import LOOKS, SIDE
 from orchestrator.executors.base import SubmitRefused
 from orchestrator.executors.slurm_text import read_submission
-from orchestrator.walltime import format_duration
+from orchestrator.notation import format_duration
 
 #: Slurm looks at its jobs' ends every 30 s, and start and end are told in whole seconds.
 SIGNAL_SLACK_S = 5.0

@@ -24,9 +24,9 @@ from orchestrator.doctor.gather import Subject
 from orchestrator.executors.base import Executor, JobRequest, JobRow, JobState, SubmitRefused, Submitted
 from orchestrator.executors.local import LocalExecutor
 from orchestrator.executors.slurm import SlurmExecutor
+from orchestrator.notation import format_duration
 from orchestrator.run.code import fix_code
-from orchestrator.run.script import job_script
-from orchestrator.walltime import format_duration
+from orchestrator.run.submission import job_script
 from trainer.config.section import resolve
 
 #: The promise to the user: not more than this of anybody's walltime.

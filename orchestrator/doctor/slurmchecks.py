@@ -11,7 +11,7 @@ from orchestrator.doctor.facts import LoginFacts, SlurmFacts
 from orchestrator.executors.base import SubmitRefused, Uncertain
 from orchestrator.executors.site_text import SiteLimits, SiteSettings, is_older
 from orchestrator.executors.slurm_text import Partition
-from orchestrator.walltime import format_duration
+from orchestrator.notation import format_duration
 
 #: Below this Slurm prints or knows less than we read: 20.11 has sacct's columns and --signal=B: as used here.
 OLDEST_TRIED = (20, 11)

@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol, Self
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 from pydantic_core import PydanticSerializationError
 
-from anchorleg.printable import on_one_line
+from anchorleg.words import on_one_line
 
 #: The name of one submission, and of its job folder: slot, attempt, and 8 digits by chance.
 TOKEN = re.compile(r"s(\d+)-a(\d+)-[0-9a-f]{8}\Z")

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
-from anchorleg.printable import printable
+from anchorleg.words import printable
 
 Cloud = Literal["aws", "gcp"]
 

@@ -1,6 +1,6 @@
 """Jobs on a Slurm cluster: all that the controller asks of Slurm, and all that it has it do, is in this module.
 
-(`site` asks what `doctor` wants to know; what a job asks and does itself is in `jobend`, `doctor.probe` and
+(`site` asks what `doctor` wants to know; what a job asks and does itself is in `jobside`, `doctor.probe` and
 `trainer.machine.launching`.)
 
 It runs Slurm's own commands, as a user would, and never more often than it is asked: one `squeue` for everything, one

@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 
 from orchestrator.executors.base import Frozen, JobRow, JobState, SubmitOutcome, SubmitRefused, Submitted, Uncertain
-from orchestrator.walltime import parse_duration_s
+from orchestrator.notation import parse_duration_s
 
 #: Behind every column of ours.
 MARK = "|anchorleg|"

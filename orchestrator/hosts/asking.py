@@ -17,10 +17,9 @@ from orchestrator.decisions.models import Ledger, SlotStatus
 from orchestrator.decisions.requests import Kind, with_request, with_slots
 from orchestrator.errors import ConfigError, FieldError, RunFolderError
 from orchestrator.experiments import SLOTS, Row, expanded, read_lines, same_settings
-from orchestrator.fields import typed_fields
+from orchestrator.notation import typed_fields
 from orchestrator.run.ledger import load_ledger
-from orchestrator.run.requests import ask, requests_after
-from orchestrator.run.rundir import Run, RunDir, load_run
+from orchestrator.run.rundir import Run, RunDir, ask, load_run, requests_after
 from orchestrator.screens.reading import keeper
 from trainer.config.read import located, sentences
 

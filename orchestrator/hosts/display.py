@@ -12,7 +12,7 @@ from typing import Self
 from rich.console import Console
 from rich.live import Live
 
-from anchorleg.printable import lines_shown, on_one_line
+from anchorleg.words import lines_shown, on_one_line
 from orchestrator.disk import private_opener
 from orchestrator.errors import AnchorlegError
 from orchestrator.run.rundir import RunDir

@@ -12,22 +12,19 @@ from typing import Any
 from anchorleg.words import counted
 from orchestrator.config import RunConfig, check_start, training_identity
 from orchestrator.controller import Controller
-from orchestrator.decisions.actions import Abort, Action, Cancel, HandOver, Release, Submit
-from orchestrator.decisions.control import Control
-from orchestrator.decisions.models import Slot
+from orchestrator.decisions.models import Abort, Action, Cancel, HandOver, Release, Slot, Submit
+from orchestrator.decisions.requests import Control
 from orchestrator.decisions.turns import in_turn, turns_of
 from orchestrator.executors.base import Executor, Poll
 from orchestrator.hosts.host import already_finished, is_paused, notes_of, waiting_for_start, wish_of
 from orchestrator.hosts.leaving import grace_of
+from orchestrator.notation import format_duration
 from orchestrator.run.begin import UNDRAWN, check_identity, executor_for, has_begun, rendered
 from orchestrator.run.lease import Onlooker, living_owner
 from orchestrator.run.ledger import load_ledger, read_control
-from orchestrator.run.pick import make_executor
-from orchestrator.run.program import commands_of
-from orchestrator.run.rundir import Run, RunDir, load_run
-from orchestrator.run.starting import StartRequest
+from orchestrator.run.rundir import Run, RunDir, load_run, make_executor
+from orchestrator.run.starting import StartRequest, commands_of
 from orchestrator.screens.cells import slots_words
-from orchestrator.walltime import format_duration
 
 #: Of a thousand submissions so many are written out; the slots of the others are named in one line.
 SLOTS_SHOWN = 8

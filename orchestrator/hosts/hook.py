@@ -2,7 +2,7 @@
 
 The command gets its words from the environment (`ANCHORLEG_EVENT`, `_RUN_NAME`, `_RUN_ID`, `_SLOT`, `_WORDS`) and the
 same with all facts as one JSON object on its standard input. It runs beside the controller, which never waits for it
-but at its own end. What is told, and that it is told once, `orchestrator.decisions.news` decides from the ledger: a
+but at its own end. What is told, and that it is told once, `orchestrator.decisions.requests` decides from the ledger: a
 controller that is killed and started again does not repeat itself.
 """
 

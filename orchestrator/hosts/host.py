@@ -14,12 +14,12 @@ from contextlib import suppress
 from rich.console import Console
 
 from anchorleg.files import patiently
-from anchorleg.printable import lines_shown
+from anchorleg.words import lines_shown
 from orchestrator.config import RunConfig
 from orchestrator.configwarnings import warnings_of
 from orchestrator.controller import Controller
-from orchestrator.decisions.control import TIME_OVER, Control
 from orchestrator.decisions.models import Ledger, SlotStatus
+from orchestrator.decisions.requests import TIME_OVER, Control
 from orchestrator.disk import read_json
 from orchestrator.errors import (
     ConfigError,
@@ -31,7 +31,7 @@ from orchestrator.errors import (
     RunPaused,
     SchedulerRefused,
 )
-from orchestrator.executors.gpus import sharing, visible_gpus
+from orchestrator.executors.local import sharing, visible_gpus
 from orchestrator.hosts.display import RunDisplay, interruptions
 from orchestrator.hosts.hook import Hook
 from orchestrator.hosts.leaving import PREEMPTED, notices_heeded, report_leaving
@@ -41,9 +41,7 @@ from orchestrator.run.begin import begin, executor_for, prepare_folder
 from orchestrator.run.code import code_hash, fix_code
 from orchestrator.run.lease import TTL_S, Lease, living_owner, silent_for, wait_for_word
 from orchestrator.run.ledger import load_ledger, read_control, write_control
-from orchestrator.run.pick import make_executor
-from orchestrator.run.registry import register
-from orchestrator.run.rundir import Run, RunDir, load_run
+from orchestrator.run.rundir import Run, RunDir, load_run, make_executor, register
 from orchestrator.run.starting import StartRequest
 from orchestrator.screens.board import BoardWriter
 from orchestrator.screens.cells import slots_words

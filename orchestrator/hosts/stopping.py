@@ -9,8 +9,8 @@ from functools import partial
 from rich.console import Console
 
 from anchorleg.files import patiently
-from orchestrator.decisions.control import Control
 from orchestrator.decisions.models import Ledger
+from orchestrator.decisions.requests import Control
 from orchestrator.errors import Interrupted, LeaseHeld, StopUnfinished
 from orchestrator.executors.base import JobState
 from orchestrator.hosts.display import RunDisplay, interruptions
@@ -19,8 +19,7 @@ from orchestrator.hosts.host import make_controller
 from orchestrator.hosts.leaving import grace_of
 from orchestrator.run.lease import TTL_S, Lease, living_owner, silent_for
 from orchestrator.run.ledger import load_ledger, read_control, write_control
-from orchestrator.run.pick import make_executor
-from orchestrator.run.rundir import Run, RunDir, load_run
+from orchestrator.run.rundir import Run, RunDir, load_run, make_executor
 from orchestrator.screens.board import BoardWriter
 from orchestrator.screens.reading import run_view
 from orchestrator.screens.runview import RunView, SlotView

@@ -26,12 +26,19 @@ from orchestrator.errors import ConfigError, IdentityMismatch, RunFolderError, S
 from orchestrator.experiments import merged
 from orchestrator.run.code import code_hash, fix_code
 from orchestrator.run.ledger import load_ledger
-from orchestrator.run.pick import make_executor
-from orchestrator.run.registry import register
-from orchestrator.run.requests import newest_request
-from orchestrator.run.rundir import Run, RunDir, load_run, save_run, shared_dir
-from orchestrator.run.script import LOGS, job_script
+from orchestrator.run.rundir import (
+    LOGS,
+    Run,
+    RunDir,
+    load_run,
+    make_executor,
+    newest_request,
+    register,
+    save_run,
+    shared_dir,
+)
 from orchestrator.run.sharing import check_theirs, share_with
+from orchestrator.run.submission import job_script
 from trainer.config.section import resolve
 from trainer.config.training import differences
 

@@ -9,14 +9,9 @@ from typing import Any
 from anchorleg.job import HANDED_OVER
 from orchestrator.decisions.evidence import Beat, Claim, Duplicate, Evidence, Exit, Parent, Progress
 from orchestrator.decisions.models import Ledger, Slot
-from orchestrator.disk import LOCAL_DISK, Disk
+from orchestrator.disk import RECORDS_KEPT, Disk, read_record
 from orchestrator.executors.base import Frozen, JobState, Poll
 from orchestrator.run.rundir import RunDir
-
-#: Of a job's files only the heartbeat and the progress change between two looks: the others need not be parsed again.
-#: Four of each slot fit, in the largest run that a config allows.
-RECORDS_KEPT = 8192
-
 
 #: What holds a whole traceback, also of a pool's worker: what it met stands in the first half.
 LOG_TAIL_BYTES = 16 << 10
@@ -151,19 +146,3 @@ def changed_at(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:
         return 0.0
-
-
-def read_record(model: type[Frozen], path: Path, disk: Disk = LOCAL_DISK) -> Any:
-    """The record in `path`, None where it is absent, torn or of another shape."""
-    try:
-        return _parsed(model, disk.read(path))
-    except (OSError, ValueError):  # the second: no file can have such a name
-        return None
-
-
-@lru_cache(maxsize=RECORDS_KEPT)
-def _parsed(model: type[Frozen], data: bytes) -> Any:
-    try:
-        return model.model_validate_json(data)
-    except ValueError:
-        return None

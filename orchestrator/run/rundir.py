@@ -8,10 +8,19 @@
     <run_dir>/logs/                  slurm-<id>.out  .err: links to those, which each job makes as its first act
     <run_dir>/slots/<k>/             config.json
     <run_dir>/slots/<k>/attempts/<a>/  claim  parent.json  heartbeat.json  progress.json  exit.json  …
+
+Requests for single slots (`requests/<n>.json`) are written by commands and taken up in their order by every tick. They
+stay: the experiments that were added are in no other place (`load_run` adds them to the config).
+
+The runs that were started from this account have a small file each in `$XDG_STATE_HOME/anchorleg/runs/` (default
+`~/.local/state`), so that `status`, `stop` and `logs` work from any folder. Losing it loses nothing: `--config` always
+works.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,18 +28,60 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from anchorleg.files import to_json
+from anchorleg.files import to_json, write_json
 from anchorleg.job import SHARED
-from anchorleg.places import user_path
+from anchorleg.places import runs_folder, user_path
+from anchorleg.words import did_you_mean
 from orchestrator.config import LOCAL_POLL_S, SLURM_POLL_S, RunConfig, training_identity
-from orchestrator.disk import LOCAL_DISK, Disk, read_json
+from orchestrator.decisions.evidence import Lenient
+from orchestrator.decisions.requests import Kind, Request
+from orchestrator.disk import LOCAL_DISK, Disk, read_json, read_record
 from orchestrator.errors import RunFolderError, UnknownRun
-from orchestrator.executors.base import Frozen
+from orchestrator.executors.base import Executor, Frozen
 from orchestrator.experiments import MOST_SLOTS
-from orchestrator.run.requests import requests_after
-from orchestrator.run.script import LOGS
 from orchestrator.sections import ActorsSection
 from trainer.config.section import BEGUN
+
+
+def newest_request(disk: Disk, folder: Path) -> int:
+    """The number of the newest one, 0 where there is none."""
+    return max(_numbers(disk, folder), default=0)
+
+
+def _numbers(disk: Disk, folder: Path) -> list[int]:
+    stems = [name.removesuffix(".json") for name in disk.names(folder) if name.endswith(".json")]
+    return sorted(int(stem) for stem in stems if stem.isdigit())
+
+
+def requests_after(disk: Disk, folder: Path, number: int) -> list[Request]:
+    """Those with a higher number, in their order. Errors: RunFolderError where one is damaged."""
+    return [_read_request(disk, folder / f"{n}.json") for n in _numbers(disk, folder) if n > number]
+
+
+def _read_request(disk: Disk, path: Path) -> Request:
+    try:
+        return Request.model_validate(read_json(disk, path))
+    except ValueError:
+        raise RunFolderError("request.damaged", path=path) from None
+
+
+def ask(disk: Disk, folder: Path, kind: Kind, *, now: float, after: int = 0, **what: Any) -> Request:
+    """Add a request under the next free number, so that two commands cannot overwrite each other.
+
+    `after`: the newest that was taken up; its file may have been moved away. Errors: OSError.
+    """
+    disk.make_folder(folder, exist_ok=True)
+    number = max(after, newest_request(disk, folder))
+    while True:
+        number += 1
+        request = Request(number=number, at=now, kind=kind, **what)
+        data = to_json(request.model_dump(mode="json", exclude_defaults=True))
+        if disk.create(folder / f"{number}.json", data):  # it may have settings
+            return request
+
+
+#: The folder of links to the jobs' output files, in the run folder.
+LOGS = "logs"
 
 
 @dataclass(frozen=True)
@@ -191,3 +242,61 @@ def save_run(run_dir: RunDir, run: Run) -> None:
     value = run.model_dump(mode="json")
     value["config"] = run.config.model_dump(mode="json", exclude_unset=True)
     run_dir.disk.write(run_dir.run_file, to_json(value))
+
+
+def make_executor(run: Run, run_dir: RunDir) -> Executor:
+    """The executor that `run.json` names, with the environment that it recorded."""
+    if run.executor == "slurm":
+        from orchestrator.executors.slurm import SlurmExecutor
+
+        return SlurmExecutor(run_dir.jobs, run.env)
+    from orchestrator.executors.local import LocalExecutor
+
+    return LocalExecutor(run_dir.jobs, run.env)
+
+
+class Entry(Frozen):
+    """One run that was started here."""
+
+    run_id: str
+    run_name: str
+    run_dir: str
+    registered_at: float
+
+
+class _RunId(Lenient):
+    run_id: str
+
+
+def register(run: Run, run_dir: RunDir, now: float, environ: Mapping[str, str] = os.environ) -> None:
+    """Remember a run. A home folder that cannot be written costs the comfort, not the run."""
+    folder = runs_folder(environ)
+    entry = Entry(run_id=run.run_id, run_name=run.config.run_name, run_dir=str(run_dir.path), registered_at=now)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / f"{run.run_id}.json", entry.model_dump())
+    except OSError:
+        return
+
+
+def entries(environ: Mapping[str, str] = os.environ) -> list[Entry]:
+    """All runs that still have their folder, newest first."""
+    records = (read_record(Entry, path) for path in sorted(runs_folder(environ).glob("*.json")))
+    known: list[Entry] = [entry for entry in records if entry is not None]
+    return sorted((entry for entry in known if _is_there(entry)), key=lambda entry: -entry.registered_at)
+
+
+def _is_there(entry: Entry) -> bool:
+    """Whether its folder still holds that very run: folders are wiped and used again."""
+    record = read_record(_RunId, RunDir(Path(entry.run_dir)).run_file)
+    return record is not None and record.run_id == entry.run_id
+
+
+def find_run(name: str, environ: Mapping[str, str] = os.environ) -> RunDir:
+    """The folder of the newest run of that name or id. Errors: UnknownRun."""
+    known = entries(environ)
+    for entry in known:
+        if name in {entry.run_name, entry.run_id}:
+            return RunDir(Path(entry.run_dir))
+    hint = did_you_mean(name, {entry.run_name for entry in known}, "see the known ones with `orchestrator runs`.")
+    raise UnknownRun("run.unknown", name=name, near=hint)

@@ -1,27 +1,137 @@
-"""The folder of one submission: `job.sh`, what the scheduler runs, and `job.json`, what the shim reads."""
+"""The folder of one submission: `job.sh`, what the scheduler runs (a template, a few values, and quoting), and
+`job.json`, what the shim reads.
+
+An unknown name in the template and a value that the template does not use are both errors: a script with a hole in it
+must not reach the queue.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable
+import re
+import shlex
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from anchorleg.files import to_json
 from anchorleg.places import user_path
-from orchestrator.decisions.actions import Submit
-from orchestrator.decisions.models import Gone, Ledger, Verdict, parse_token
+from orchestrator.config import RunConfig
+from orchestrator.decisions.models import Gone, Ledger, Submit, Verdict, parse_token
 from orchestrator.decisions.sightings import RECORD_WAIT_S
 from orchestrator.decisions.verdicts import judge
 from orchestrator.disk import read_json_or_none
 from orchestrator.errors import ConfigError
 from orchestrator.executors.base import JobRequest
+from orchestrator.notation import filled, format_duration, names_in
 from orchestrator.run.code import FOR_PROGRAMS, code_hash, fix_code
 from orchestrator.run.evidence import output_files, read_evidence
-from orchestrator.run.rundir import Run, RunDir, shared_dir, theirs
-from orchestrator.run.script import job_script
+from orchestrator.run.rundir import LOGS, Run, RunDir, shared_dir, theirs
+from orchestrator.sections import SlurmSection
 from trainer.config.wandb import wandb_environment
+
+#: Before the user's lines of shell. A login shell knows `module`; a batch script would have it from the shell in which
+#: `start` was typed, as a function in its environment, and that is not passed on.
+MODULES = """\
+# `module`, where this shell does not know it yet: from the first of these files that has it.
+for init in "${MODULESHOME:+$MODULESHOME/init/bash}" "${LMOD_PKG:+$LMOD_PKG/init/bash}" /etc/profile.d/lmod.sh \\
+    /etc/profile.d/z00_lmod.sh /etc/profile.d/modules.sh /usr/share/lmod/lmod/init/bash /usr/share/modules/init/bash
+do
+    ! type module >/dev/null 2>&1 || break
+    [ ! -r "$init" ] || . "$init"
+done
+"""
+
+
+class Raw(str):
+    """Text that goes into a script as it is: lines that this module made, or that the user wrote as shell."""
+
+    __slots__ = ()
+
+
+def render(template: str, values: Mapping[str, str]) -> str:
+    """`template` with every `@{name}` replaced by its value, shell-quoted unless it is `Raw`.
+
+    Errors: ValueError for a name without a value, and for a value without a place.
+    """
+    used = names_in(template)
+    if missing := sorted(used - set(values)):
+        raise ValueError(f"the template asks for @{{{missing[0]}}}, which has no value")
+    if unused := sorted(set(values) - used):
+        raise ValueError(f'the template has no place for "{unused[0]}"')
+
+    def quoted(name: str) -> str:
+        value = values[name]
+        return value if isinstance(value, Raw) else shlex.quote(value)
+
+    return filled(template, quoted)
+
+
+@lru_cache
+def template_text(name: str) -> str:
+    """A template that comes with the package: beside it in a wheel, in `templates/` of the tree otherwise."""
+    package = Path(__file__).parents[1]
+    for folder in (package / "templates", package.parent / "templates"):
+        if (folder / name).is_file():
+            return (folder / name).read_text(encoding="utf-8")
+    raise FileNotFoundError(f"the installation lacks its template {name}; install Anchorleg's checkout again")
+
+
+def sbatch_lines(slurm: SlurmSection) -> Raw:
+    """The `#SBATCH` lines of the config's own fields; empty fields give no line."""
+    gpus = f"{slurm.gpu_type}:{slurm.gpus}" if slurm.gpu_type else str(slurm.gpus)
+    options = {
+        "ntasks-per-node": str(slurm.ranks // slurm.nodes) if slurm.ranks > 1 else None,
+        "partition": slurm.partition,
+        "account": slurm.account,
+        "qos": slurm.qos,
+        "cpus-per-task": str(slurm.cpus_per_task),
+        "gres": f"gpu:{gpus}" if slurm.gpus else None,
+        "mem": slurm.mem,
+        "constraint": slurm.constraint,
+        "exclude": slurm.exclude,
+    }
+    lines = [f"#SBATCH --{name}={_option(value)}" for name, value in options.items() if value]
+    lines += [f"#SBATCH {option}" for option in slurm.extra]
+    return Raw("\n".join(lines))
+
+
+def setup_lines(slurm: SlurmSection) -> Raw:
+    """The user's lines of shell, behind what makes `module` known to them; nothing where there are none."""
+    return Raw(MODULES + "\n".join(slurm.setup) if slurm.setup else "")
+
+
+def _option(value: str) -> str:
+    # sbatch splits these lines at white space itself; a newline would start a line of shell.
+    if re.search(r"[\s'\"\\]", value):
+        raise ValueError(f"an sbatch value must not hold white space or quotes: {value!r}")
+    return value
+
+
+def job_script(
+    config: RunConfig, *, executor: str, run_name: str, slot: int, job_dir: Path, code_dir: Path, python: str
+) -> str:
+    """The script of one job. Both executors run the same; to bash the `#SBATCH` lines are comments."""
+    return render(
+        template_text("train.sbatch"),
+        {
+            "job_name": Raw(f"{run_name}-{slot}"),
+            "nodes": Raw(str(config.slurm.nodes)),
+            "ranks": Raw(str(config.slurm.ranks)),
+            "sbatch_lines": sbatch_lines(config.slurm),
+            "time_limit": Raw(format_duration(config.slurm.time_limit)),
+            "lead_seconds": Raw(str(config.lead_seconds)),
+            "setup_lines": setup_lines(config.slurm) if executor == "slurm" else Raw(""),
+            "code_dir": str(code_dir),
+            "job_dir": str(job_dir),
+            "logs_dir": str(job_dir.parent.parent / LOGS),
+            "token": job_dir.name,
+            "python": python,
+        },
+    )
+
 
 #: Job folders of a slot that stay for `logs`, however they ended.
 JOBS_KEPT = 20
@@ -92,7 +202,7 @@ def job_spec(run: Run, run_dir: RunDir, action: Submit) -> dict[str, Any]:
     }
 
 
-def script_of(run: Run, run_dir: RunDir, slot: int, token: str) -> str:
+def script_for(run: Run, run_dir: RunDir, slot: int, token: str) -> str:
     """The job script of one submission."""
     return job_script(
         run.config,
@@ -115,7 +225,7 @@ def make_job_folder(run: Run, run_dir: RunDir, action: Submit) -> JobRequest:
     try:
         _write_settings(run, run_dir, action.slot)
         disk.write(folder / "job.json", to_json(job_spec(run, run_dir, action)))
-        disk.write(folder / "job.sh", os.fsencode(script_of(run, run_dir, action.slot, action.token)))
+        disk.write(folder / "job.sh", os.fsencode(script_for(run, run_dir, action.slot, action.token)))
         disk.sync_folder(folder.parent)
     except (ConfigError, OSError):
         disk.remove_tree(folder)

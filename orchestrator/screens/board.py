@@ -17,8 +17,7 @@ from typing import Any
 
 from pydantic import Field
 
-from anchorleg.files import write_bytes
-from anchorleg.modes import file_mode
+from anchorleg.files import file_mode, write_bytes
 from orchestrator.decisions.verdicts import told_to_others
 from orchestrator.errors import AnchorlegError
 from orchestrator.executors.base import Frozen

@@ -8,13 +8,11 @@ from collections.abc import Callable, Collection, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from anchorleg.printable import on_one_line
-from anchorleg.words import counted
-from anchorleg.wrapping import INDENT
-from orchestrator.run.registry import Entry
+from anchorleg.words import INDENT, counted, on_one_line
+from orchestrator.notation import format_duration
+from orchestrator.run.rundir import Entry
 from orchestrator.screens.runview import StaleLedger
 from orchestrator.screens.timeline import clock
-from orchestrator.walltime import format_duration
 
 #: Between two columns.
 GAP = 2

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from anchorleg.words import counted
-from orchestrator.decisions.halving import place_words
 from orchestrator.decisions.models import Attempt, Blind, Gone, Seen, Slot, SlotStatus, Submission
+from orchestrator.decisions.turns import place_words
 from orchestrator.errors import ConfigError
 from orchestrator.executors.base import View
+from orchestrator.notation import format_duration
 from orchestrator.screens.cells import ago, stale_words
 from orchestrator.screens.runview import RunView, SlotView
 from orchestrator.screens.status import notes
 from orchestrator.screens.timeline import clock, sentence
-from orchestrator.walltime import format_duration
 
 #: What fits a screen under the facts.
 EVENTS_SHOWN = 15

@@ -20,12 +20,11 @@ from pydantic import computed_field
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from anchorleg.words import counted
-from anchorleg.wrapping import folded
+from anchorleg.words import counted, folded
 from orchestrator.executors.base import View
+from orchestrator.notation import format_duration
 from orchestrator.screens.cells import fits, stale_words, table
 from orchestrator.screens.runview import JobFacts, RunView, SlotFacts, StaleLedger
-from orchestrator.walltime import format_duration
 
 #: A job that left no record of its end lived up to one heartbeat longer than its last sign of life. That time is
 #: counted as its own, without a step in it: better too little goodput than too much. (`orchestrator.shim.HEARTBEAT_S`)

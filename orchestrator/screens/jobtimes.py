@@ -10,9 +10,9 @@ from anchorleg.job import DO_NOT_REQUEUE, HANDED_OVER, Stretch, attempt_numbers,
 from orchestrator.decisions.evidence import Claim, Exit, Lenient, Progress, saved_step
 from orchestrator.decisions.models import Slot
 from orchestrator.decisions.sightings import HEARTBEAT_SILENT_S
-from orchestrator.disk import read_json_or_none
+from orchestrator.disk import read_json_or_none, read_record
 from orchestrator.errors import RunFolderError
-from orchestrator.run.evidence import changed_at, read_record
+from orchestrator.run.evidence import changed_at
 from orchestrator.run.rundir import RunDir
 from orchestrator.screens.runview import Event, JobFacts, SlotFacts
 

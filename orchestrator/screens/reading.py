@@ -15,11 +15,10 @@ from orchestrator.decisions.ends import lead_warning
 from orchestrator.decisions.evidence import Claim, Exit, Progress
 from orchestrator.decisions.models import Attempt, Ledger, Seen, Slot, SlotStatus
 from orchestrator.decisions.reasons import reason_of
-from orchestrator.disk import is_out_of_inodes, left_on_full_disk
-from orchestrator.run.evidence import changed_at, read_record
-from orchestrator.run.history import read_events
+from orchestrator.disk import is_out_of_inodes, left_on_full_disk, read_record
+from orchestrator.run.evidence import changed_at
 from orchestrator.run.lease import TICKS_MISSED, highest_epoch, living_owner, regular_ticks
-from orchestrator.run.ledger import load_ledger, read_control
+from orchestrator.run.ledger import load_ledger, read_control, read_events
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.screens.forecast import forecast, places_of, queue_view, waits_between
 from orchestrator.screens.jobtimes import slot_facts

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from orchestrator.decisions.edits import TRIED_AGAIN
 from orchestrator.decisions.models import Attempt, Blind, Seen, Slot, SlotStatus, Submission, SubmissionState
-from orchestrator.decisions.news import is_put_off
-from orchestrator.decisions.outcomes import TRIED_AGAIN
 from orchestrator.decisions.reasons import BOOTING, Kind, PendingReason, reason_of
+from orchestrator.decisions.requests import is_put_off
 from orchestrator.executors.base import JobState
 from orchestrator.screens.runview import OVER
 from orchestrator.screens.timeline import at_and_in, clock

@@ -9,15 +9,14 @@ from typing import Any, NamedTuple
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from anchorleg.words import counted
-from anchorleg.wrapping import folded
+from anchorleg.words import counted, folded
 from orchestrator.decisions.models import Verdict
 from orchestrator.decisions.verdicts import PREEMPTED
 from orchestrator.failover import SILENT_S as FAILOVER_S
+from orchestrator.notation import format_duration
 from orchestrator.screens.cells import GAP, ago, number, slots_words, span, stale_words, table, widths_of
 from orchestrator.screens.runview import STATES, RunView, SlotView
 from orchestrator.screens.timeline import at_and_in, clock, end_words
-from orchestrator.walltime import format_duration
 
 _COLOURS = {
     "running": "green",

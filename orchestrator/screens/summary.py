@@ -8,8 +8,7 @@ from itertools import pairwise
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from anchorleg.words import counted
-from anchorleg.wrapping import folded
+from anchorleg.words import counted, folded
 from orchestrator.decisions.verdicts import ASKED_TO
 from orchestrator.executors.base import View
 from orchestrator.screens.cells import fits, number, table

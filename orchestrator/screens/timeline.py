@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from orchestrator.decisions.models import Verdict
-from orchestrator.walltime import format_duration
+from orchestrator.notation import format_duration
 
 Event = Mapping[str, Any]
 

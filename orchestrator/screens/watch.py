@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 
-from anchorleg.printable import lines_shown
+from anchorleg.words import lines_shown
 from orchestrator.run.rundir import RunDir
 from orchestrator.screens.reading import run_view
 from orchestrator.screens.runview import RunView, SlotView

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from anchorleg.files import write_bytes
 from anchorleg.places import account_name, home_folder, user_path
-from anchorleg.printable import printable
+from anchorleg.words import printable
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, StorageError
 from syncd.remote import Remote
 from syncd.shared.disk import make_own_folder, writing

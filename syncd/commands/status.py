@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anchorleg.places import user_path
-from anchorleg.printable import lines_shown
+from anchorleg.words import lines_shown
 from syncd.access.settings import load_settings
 from syncd.commands.way import FolderArgument
 from syncd.errors import ConfigError, StorageError

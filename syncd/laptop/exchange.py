@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from anchorleg.notices import Notices
+from anchorleg.output import Notices
 from syncd.errors import ChangedError, DamagedPolicyError, GoneError, NoRoomError, StorageError
 from syncd.laptop.backoff import DISK_RETRY_S, later
 from syncd.laptop.mirror import Arrival, Mirror

@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from anchorleg.files import make_shared_folder
 from anchorleg.live.batches import POSE, BadBatchError, checked
 from anchorleg.live.ring import CELL_BYTES, CELLS, RingWriter
 from anchorleg.live.wanted import FILE, Living, folder_of, read, ring_name, wishes_of
-from anchorleg.modes import make_shared_folder
-from anchorleg.notices import Notices
+from anchorleg.output import Notices
 from syncd.errors import NoRoomError, StorageError
 from syncd.laptop.mirror import Mirror
 from syncd.shared.inbox import Inbox

@@ -21,8 +21,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from anchorleg.files import LEFT_BEHIND_S, fsync_folder, is_full, read_json, sweep_temporary, write_json
-from anchorleg.modes import make_shared_folder
+from anchorleg.files import (
+    LEFT_BEHIND_S,
+    fsync_folder,
+    is_full,
+    make_shared_folder,
+    read_json,
+    sweep_temporary,
+    write_json,
+)
 from syncd.errors import DamagedPolicyError, NoRoomError, StorageError
 from syncd.laptop.capacity import Capacity, CapacityLimits, KnownSums
 from syncd.shared.curves import CHUNK_ROWS, MAX_CHUNK_BYTES, chunk_of_file

@@ -14,7 +14,7 @@ from pathlib import Path
 from anchorleg.live.batches import BadBatchError, checked
 from anchorleg.live.ring import Cell, RingReader
 from anchorleg.live.wanted import Asking, Wish, ring_name
-from anchorleg.notices import Notices
+from anchorleg.output import Notices
 from syncd.streamed import StreamedSlots
 from syncd.wire.livemessages import MOST_OFFERS, NeedScene, OwnWish, PlayedSlot
 from syncd.wire.scenes import SLICE_BYTES, scene_name

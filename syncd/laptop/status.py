@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator
 
-from anchorleg.printable import on_one_line, printable
+from anchorleg.words import on_one_line, printable
 from syncd.laptop.lock import Holder, holder
 from syncd.outbox import Contributions, Outbox, read_contributions
 from syncd.played import Played, read_played

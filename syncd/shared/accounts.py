@@ -20,8 +20,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from anchorleg.files import read_json_or_none
-from anchorleg.modes import make_shared_folder
+from anchorleg.files import make_shared_folder, read_json_or_none
 from syncd.shared.inbox import Inbox
 from syncd.shared.layout import NAME, Shared, folder_names, put_once
 

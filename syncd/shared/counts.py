@@ -15,8 +15,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from anchorleg.files import read_json, read_json_or_none
-from anchorleg.modes import make_shared_folder
+from anchorleg.files import make_shared_folder, read_json, read_json_or_none
 from syncd.shared.layout import put_json
 
 #: Rows are kept by day, of so many: a week's board and the day that is under way, and as many of a clock that is wrong.

@@ -12,7 +12,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
-from anchorleg.modes import make_shared_folder
+from anchorleg.files import make_shared_folder
 from syncd.shared.layout import SlotPlace, put
 
 #: Rows of one chunk: 0.2 MB of metrics on MT10 and 0.8 on MT50, the most that one new row makes a laptop fetch.

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from anchorleg.files import read_json_or_none
-from anchorleg.modes import make_shared_folder
+from anchorleg.files import make_shared_folder, read_json_or_none
 from syncd.shared.layout import put_json, read_hint
 
 #: The first time; twice as long each time, a day at most. Who stays out of trouble for a week begins anew.

@@ -29,9 +29,8 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from anchorleg.files import fsync_folder
+from anchorleg.files import fsync_folder, make_shared_folder
 from anchorleg.live.wanted import LANE
-from anchorleg.modes import make_shared_folder
 from syncd.shared import holds
 from syncd.shared.counts import Counts, note
 from syncd.shared.layout import (

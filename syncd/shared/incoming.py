@@ -32,8 +32,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from anchorleg.files import fsync_folder
-from anchorleg.modes import is_a_groups, make_shared_folder
+from anchorleg.files import fsync_folder, is_a_groups, make_shared_folder
 from syncd.errors import StorageError
 from syncd.shared.accounts import called, claim_inbox, inbox_of
 from syncd.shared.counts import Counts, counts

@@ -1,4 +1,4 @@
-"""Where things lie below one shared folder, and how files are written there: readable to its group (`anchorleg.modes`).
+"""Where things lie below one shared folder, and how files are written there: readable to its group (`anchorleg.files`).
 
 ::
 
@@ -23,8 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from anchorleg.files import create_exclusive, read_json_or_none, to_json, write_bytes
-from anchorleg.modes import file_mode
+from anchorleg.files import create_exclusive, file_mode, read_json_or_none, to_json, write_bytes
 from syncd.errors import ConfigError
 
 Hint = TypeVar("Hint", bound=BaseModel)

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from anchorleg.modes import file_mode, make_shared_folder
+from anchorleg.files import file_mode, make_shared_folder
 from anchorleg.words import roughly, sized
 from syncd.shared.counts import day_ends_at, rows_today
 from syncd.shared.curves import read_metrics

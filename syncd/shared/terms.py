@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from anchorleg.modes import make_shared_folder
+from anchorleg.files import make_shared_folder
 from syncd.shared.layout import Shared, put_json, read_hint
 
 _NUMBERS = re.compile(r"\d{1,6}(\.\d{1,6}){0,3}")

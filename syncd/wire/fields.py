@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from anchorleg.live.wanted import LANE, SHOWN_LANE
-from anchorleg.printable import printable
+from anchorleg.words import printable
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 #: A run id, a contributor: a single component of a path that is no option, no hidden file and no way upwards.

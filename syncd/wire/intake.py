@@ -12,10 +12,10 @@ import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from anchorleg.files import make_shared_folder
 from anchorleg.live.batches import POSE, BadBatchError, checked, packed
 from anchorleg.live.ring import RingWriter
 from anchorleg.live.wanted import FILE, LOOK_EVERY_S, Asked, folder_of, ring_name
-from anchorleg.modes import make_shared_folder
 from syncd.errors import NoRoomError, ProtocolError
 from syncd.shared.disk import is_nearly_full
 from syncd.shared.inbox import Inbox

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from anchorleg.files import make_shared_folder
 from anchorleg.live.batches import MOST_SCENE_BYTES
 from anchorleg.live.wanted import folder_of
-from anchorleg.modes import make_shared_folder
 from syncd.errors import GoneError, NoRoomError, StorageError, SyncError
 from syncd.shared.layout import Shared, files_in, put
 

@@ -18,7 +18,7 @@ pytest.importorskip("torch")
 from slot_digest import slot_digest
 
 from anchorleg.job import HANDED_OVER, lineage
-from anchorleg.runid import begin_id, run_id_of
+from anchorleg.places import begin_id, run_id_of
 from trainer.checkpoints.checkpoint import read_manifest
 from trainer.sharing.journal import CONTRIBUTIONS, Removed, Taken, entries
 

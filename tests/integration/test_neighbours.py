@@ -15,8 +15,7 @@ from needs import need
 from relay import PROGRAMS, NewRelay
 
 from orchestrator.run.lease import living_owner
-from orchestrator.run.requests import ask
-from orchestrator.run.rundir import RunDir
+from orchestrator.run.rundir import RunDir, ask
 
 
 def is_open(path: Path) -> bool:

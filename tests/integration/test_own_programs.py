@@ -16,8 +16,7 @@ from daemons import PATIENCE_S, started_at
 from relay import NewRelay, Relay
 
 from orchestrator.config import parse_config
-from orchestrator.decisions.actions import Submit
-from orchestrator.decisions.models import make_token
+from orchestrator.decisions.models import Submit, make_token
 from orchestrator.run.begin import begin, prepare_folder
 from orchestrator.run.rundir import Run, RunDir
 from orchestrator.run.submission import make_job_folder

@@ -14,7 +14,7 @@ from daemons import PATIENCE_S, WORK_S
 
 pytest.importorskip("torch")
 
-from anchorleg.runid import begin_id, run_id_of
+from anchorleg.places import begin_id, run_id_of
 from syncd import store
 from trainer.sharing import policies as policy
 

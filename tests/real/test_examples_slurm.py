@@ -12,7 +12,7 @@ import pytest
 from daemons import PATIENCE_S
 from slurm_cluster import PrivateSlurm, SlurmCluster
 
-from orchestrator.run.program import has_torch_without_gpus
+from orchestrator.run.starting import has_torch_without_gpus
 
 pytestmark = pytest.mark.slurm
 

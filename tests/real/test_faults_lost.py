@@ -12,7 +12,7 @@ from relay import NewRelay
 from slurm_cluster import PrivateSlurm
 from slurm_relay import on_slurm, rows_of, saved_at, start_impatient
 
-from orchestrator.decisions.leftovers import WHY
+from orchestrator.decisions.adoption import LEFT_WHY
 
 pytestmark = pytest.mark.slurm
 
@@ -84,8 +84,10 @@ def test_a_job_that_has_ended_and_that_slurm_takes_for_running_is_cancelled(
     else:
         pytest.fail("every end was saved in time")
 
-    relay.wait_for(lambda: WHY in [event["why"] for event in relay.events("cancelled")], "the controller to cancel it")
-    (event,) = [event for event in relay.events("cancelled") if event["why"] == WHY]
+    relay.wait_for(
+        lambda: LEFT_WHY in [event["why"] for event in relay.events("cancelled")], "the controller to cancel it"
+    )
+    (event,) = [event for event in relay.events("cancelled") if event["why"] == LEFT_WHY]
     relay.wait_for(
         lambda: int(event["job_id"]) not in [row.job_id for row in rows_of(slurm, relay)], "the job to leave the queue"
     )

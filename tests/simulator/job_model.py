@@ -18,12 +18,11 @@ from memory_disk import Server
 from queue_model import score
 
 from anchorleg import job as job_module
-from anchorleg import parents
+from anchorleg import rollback
 from anchorleg.job import DO_NOT_REQUEUE, HANDED_OVER, CheckpointRef, candidates_before, parent_record
-from orchestrator.given import given
+from orchestrator.jobside import BEATS_OF_LIFE, SILENT_S, given
 from orchestrator.run.rundir import RunDir
 from orchestrator.shim import ABORT_S, HEARTBEAT_S, SHIM_FAILED
-from orchestrator.successor import BEATS_OF_LIFE, SILENT_S
 
 if TYPE_CHECKING:
     from cluster_model import SimJob
@@ -54,13 +53,13 @@ class ListedFolder:
 @contextmanager
 def seen_by(server: Server, client: str | None) -> Iterator[None]:
     """`anchorleg.job` looks at the simulated folder, with the eyes of one machine (None: the server's own)."""
-    before = job_module.os, parents.read_json
+    before = job_module.os, rollback.read_json
     job_module.os = ListedFolder(server, client)
-    parents.read_json = lambda path: json.loads(server.read(client, str(path)))
+    rollback.read_json = lambda path: json.loads(server.read(client, str(path)))
     try:
         yield
     finally:
-        job_module.os, parents.read_json = before
+        job_module.os, rollback.read_json = before
 
 
 class Run:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.decisions.halving import is_at_rung, may_pass
 from orchestrator.decisions.models import Ledger, Slot, SlotStatus
-from orchestrator.decisions.turns import turns_of
-from orchestrator.run.requests import ask
+from orchestrator.decisions.turns import is_at_rung, may_pass, turns_of
+from orchestrator.run.rundir import ask
 from orchestrator.sections import QueueSection
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from news_watch import NewsWatch
 from queue_model import QueueWatch
 
 from anchorleg.job import HANDED_OVER, lineage
-from orchestrator.decisions.leftovers import LEFT_S
+from orchestrator.decisions.adoption import LEFT_S
 from orchestrator.decisions.models import Attempt, Blind, Ledger, SlotStatus, SubmissionState, Verdict
 
 if TYPE_CHECKING:

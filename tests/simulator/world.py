@@ -19,10 +19,10 @@ from world_faults import Faults
 from anchorleg.job import CheckpointRef
 from orchestrator.config import parse_config
 from orchestrator.decisions.models import parse_token
+from orchestrator.notation import format_duration
 from orchestrator.run.ledger import write_control
 from orchestrator.run.rundir import Run as RunFile
 from orchestrator.run.rundir import RunDir, save_run
-from orchestrator.walltime import format_duration
 
 #: When every simulation begins: Fri 10 Oct 2025, 08:53:20 UTC.
 START = 1_760_086_400.0

@@ -7,9 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from orchestrator.decisions.control import Control
-from orchestrator.decisions.evidence import Claim, Evidence, Exit, Progress
-from orchestrator.decisions.facts import Event, Facts
+from orchestrator.decisions.evidence import Claim, Event, Evidence, Exit, Facts, Progress
 from orchestrator.decisions.fold import fold
 from orchestrator.decisions.models import (
     Attempt,
@@ -22,6 +20,7 @@ from orchestrator.decisions.models import (
     SubmissionState,
     make_token,
 )
+from orchestrator.decisions.requests import Control
 from orchestrator.executors.base import Accounting, JobRow, JobState, Poll
 
 #: The moment at which every test happens: Fri 10 Oct 2025, 08:53:20 UTC.

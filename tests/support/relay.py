@@ -19,11 +19,9 @@ from typing import Any
 
 from daemons import PATIENCE_S, sweep, wait_for
 
-from orchestrator.decisions.actions import Submit
-from orchestrator.decisions.models import make_token
+from orchestrator.decisions.models import Submit, make_token
 from orchestrator.executors.base import JobRequest, Submitted
-from orchestrator.run.pick import make_executor
-from orchestrator.run.rundir import RunDir, load_run
+from orchestrator.run.rundir import RunDir, load_run, make_executor
 from orchestrator.run.submission import make_job_folder
 
 REPOSITORY = Path(__file__).resolve().parents[2]

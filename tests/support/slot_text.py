@@ -29,25 +29,29 @@ from typing import Any
 import pytest
 from builders import NOW, Look, a_claim, a_job, a_row, a_wish, an_exit, blind, job_dir, progress, seen, token
 
-from orchestrator.decisions.actions import Abort, Action, Cancel, HandOver, Release, Submit
-from orchestrator.decisions.control import Control
-from orchestrator.decisions.evidence import Evidence, Exit
-from orchestrator.decisions.facts import Event, Facts
+from orchestrator.decisions.evidence import Event, Evidence, Exit, Facts
 from orchestrator.decisions.models import (
+    Abort,
+    Action,
     Attempt,
     Blind,
+    Cancel,
     Gone,
+    HandOver,
     Ledger,
+    Release,
     Seen,
     Slot,
     SlotStatus,
     Submission,
     SubmissionState,
+    Submit,
     Verdict,
     parse_token,
 )
 from orchestrator.decisions.nodes import excluded
 from orchestrator.decisions.plan import Limits, is_held, is_over, plan
+from orchestrator.decisions.requests import Control
 from orchestrator.decisions.turns import Turns
 from orchestrator.executors.base import Accounting, JobRow, JobState
 from orchestrator.sections import QueueSection, RelaySection

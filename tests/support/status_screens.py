@@ -26,8 +26,7 @@ from orchestrator.decisions.models import Attempt, BadNode, Blind, Death, Ledger
 from orchestrator.decisions.reasons import REASONS
 from orchestrator.executors.base import JobState
 from orchestrator.run.begin import begin, prepare_folder
-from orchestrator.run.history import append_event
-from orchestrator.run.ledger import load_ledger, save_ledger
+from orchestrator.run.ledger import append_event, load_ledger, save_ledger
 from orchestrator.run.rundir import RunDir, save_run
 from orchestrator.screens.explain import explain, explanation_lines
 from orchestrator.screens.reading import Keeper, run_view

@@ -23,7 +23,7 @@ from daemons import PATIENCE_S
 from train_point_mass import TASKS, Interrupted, in_a_process_of_its_own, judge, section
 
 from anchorleg.job import Job
-from anchorleg.runid import begin_id, run_id_of
+from anchorleg.places import begin_id, run_id_of
 from syncd import store
 from trainer.envs.step import Step, VectorSpec
 from trainer.errors import TrainerError

@@ -14,8 +14,7 @@ from orchestrator.config import parse_config
 from orchestrator.decisions.models import Attempt, Ledger, Seen, SlotStatus, Verdict
 from orchestrator.executors.base import JobState
 from orchestrator.run.begin import begin, prepare_folder
-from orchestrator.run.history import append_event
-from orchestrator.run.ledger import save_ledger
+from orchestrator.run.ledger import append_event, save_ledger
 from orchestrator.run.rundir import RunDir, save_run
 
 TASKS = ("door-open-v3", "drawer-close-v3", "pick-place-v3", "reach-v3")

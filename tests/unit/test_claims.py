@@ -10,7 +10,7 @@ import pytest
 
 from anchorleg.words import sized
 from orchestrator import failover
-from orchestrator.decisions import news, nodes, sightings, stalls
+from orchestrator.decisions import nodes, requests, sightings
 from orchestrator.run import lease
 from orchestrator.screens import watch
 from syncd.laptop import capacity
@@ -81,9 +81,9 @@ def test_a_page_that_does_not_say_it_is_found(tmp_path: Path) -> None:
         ("cluster.md", f"from another one once it was silent for {LEASE_MIN} minutes"),
         ("cluster.md", f"has seen nothing of a controller for {WORDS[failover.SILENT_S // 60]} minutes"),
         ("cluster.md", f"no sign of life for {WORDS[sightings.HEARTBEAT_SILENT_S // 60]} minutes"),
-        ("cluster.md", f"after {WORDS[stalls.BEGIN_STALLS]} times `relay.stall_seconds`"),
-        ("cluster.md", f"and for {WORDS[int(stalls.TIMES_USUAL)]} times its usual pause"),
-        ("cluster.md", f"out of sight for {WORDS[news.BLIND_LONG_S // 60]} minutes"),
+        ("cluster.md", f"after {WORDS[sightings.BEGIN_STALLS]} times `relay.stall_seconds`"),
+        ("cluster.md", f"and for {WORDS[int(sightings.TIMES_USUAL)]} times its usual pause"),
+        ("cluster.md", f"out of sight for {WORDS[requests.BLIND_LONG_S // 60]} minutes"),
         ("cluster.md", f"sent every {curves.TRANSMIT_S} s"),
         ("cluster.md", f"up to {curves.FLUSH_S:.0f} s for what is under way"),
         ("architecture.md", f"stood still for {lease.TTL_S:.0f} s on the *observer's* monotonic clock"),

@@ -15,7 +15,7 @@ from daemons import PATIENCE_S
 
 from orchestrator.cli import app
 from orchestrator.config import RunConfig, apply_overrides, check_start, load_config
-from orchestrator.fields import typed_fields
+from orchestrator.notation import typed_fields
 from trainer.config.read import read_document
 
 ROOT = Path(__file__).parents[2]

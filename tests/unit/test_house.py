@@ -25,7 +25,7 @@ DOORS = {
     "syncd": set(),
     # It reads what the others show of themselves, and nobody imports it.
     "viewer": {
-        *(f"orchestrator.run.{name}" for name in ("history", "ledger", "registry", "rundir")),
+        *(f"orchestrator.run.{name}" for name in ("ledger", "rundir")),
         *(
             f"orchestrator.screens.{name}"
             for name in ("board", "cells", "goodput", "jobtimes", "reading", "runview", "summary", "timeline")
@@ -48,14 +48,12 @@ GROUND = "anchorleg"
 #: The folders of each package, and the files beside them, from top to bottom: each knows only those below it.
 FLOORS = {
     "anchorleg": """
-        job, live, findings modes rollback runid, parents, children disks files notices output places shares signals
-        temporary, errors words wrapping, printable""",
+        job, live, findings places rollback, disks files output signals temporary, errors, words""",
     "orchestrator": """
         __main__, cli, commands, doctor, hosts, controller screens init, observe, run, configwarnings,
         decisions reference, config shim,
         executors experiments failover fields sections,
-        container disk given integrations jobend processes successor template tidying
-        walltime, errors""",
+        disk integrations jobside processes notation, errors""",
     "trainer": """
         __main__, cli, commands, tuning, actors, training, demos, showing, live, exporting, wandb, evaluation, sharing,
         checkpoints, algorithms, buffers, nets, envs, config, history, machine, state streams, errors""",
@@ -299,8 +297,7 @@ def test_the_jobs_side_of_the_contract_is_the_standard_library_alone() -> None:
         [
             "anchorleg.job",
             "orchestrator.shim",
-            "orchestrator.given",
-            "orchestrator.tidying",
+            "orchestrator.jobside",
             "orchestrator.integrations.checkpointer",
             "orchestrator.integrations.rng",
             "orchestrator.executors.supervisor",
@@ -315,26 +312,22 @@ def test_the_jobs_side_of_the_contract_is_the_standard_library_alone() -> None:
         "anchorleg.disks",
         "anchorleg.files",
         "anchorleg.job",
-        "anchorleg.parents",
         "anchorleg.rollback",
-        "anchorleg.runid",
+        "anchorleg.places",
         "anchorleg.signals",
         "anchorleg.temporary",
         "orchestrator",
-        "orchestrator.container",
+        "orchestrator.jobside",
         "orchestrator.failover",
         "orchestrator.doctor",
         "orchestrator.doctor.probe",
         "orchestrator.executors",
         "orchestrator.executors.supervisor",
-        "orchestrator.given",
         "orchestrator.integrations",
         "orchestrator.integrations.checkpointer",
         "orchestrator.integrations.rng",
-        "orchestrator.jobend",
         "orchestrator.processes",
         "orchestrator.shim",
-        "orchestrator.tidying",
     }
 
 
@@ -523,7 +516,7 @@ def test_slurm_is_spoken_to_in_one_module_of_the_controller() -> None:
         "orchestrator/executors/slurm.py",
         "orchestrator/executors/site.py",  # `doctor` asks what the site allows
         "orchestrator/doctor/probe.py",  # from inside a job, too
-        "orchestrator/jobend.py",
+        "orchestrator/jobside.py",
         "trainer/machine/launching.py",  # inside the job too: a signal that srun does not pass on
     }
 

@@ -21,11 +21,10 @@ from pydantic import BaseModel
 from rich.console import Console
 
 from anchorleg import output
-from anchorleg.printable import lines_shown, on_one_line
+from anchorleg.words import lines_shown, on_one_line
 from orchestrator.commands import screens
 from orchestrator.hosts.display import Log, RunDisplay
-from orchestrator.run.registry import Entry
-from orchestrator.run.rundir import RunDir
+from orchestrator.run.rundir import Entry, RunDir
 from orchestrator.screens import logs
 from orchestrator.screens.explain import Explanation
 from orchestrator.screens.goodput import RunGoodput
@@ -111,7 +110,7 @@ COMMANDS: dict[str, tuple[str, Any, Callable[..., None]]] = {
     "status": ("orchestrator.screens.reading.run_view", RunView, screens.status),
     "explain": ("orchestrator.screens.explain.explain", Explanation, lambda **more: screens.explain("0", **more)),
     "goodput": ("orchestrator.screens.goodput.goodput_of", RunGoodput, screens.goodput),
-    "runs": ("orchestrator.run.registry.entries", list[Entry], screens.runs),
+    "runs": ("orchestrator.run.rundir.entries", list[Entry], screens.runs),
     "syncd status": ("syncd.laptop.status.read_mirror", MirrorView, mirror_status.status),
 }
 

@@ -14,7 +14,7 @@ from typing import Self
 
 import torch
 
-from anchorleg.notices import Notices
+from anchorleg.output import Notices
 from syncd import store
 from trainer.actors import needed
 from trainer.sharing.notice import INTAKE

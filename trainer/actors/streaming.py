@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from anchorleg.notices import Notices
+from anchorleg.output import Notices
 from syncd import store
 from syncd.streamed import StreamedSlot
 from trainer.actors.follower import Followed

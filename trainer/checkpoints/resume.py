@@ -15,8 +15,7 @@ from pydantic import ValidationError
 
 from anchorleg.files import read_json_or_none
 from anchorleg.job import CheckpointRef, Job, attempt_numbers
-from anchorleg.parents import read_parent
-from anchorleg.rollback import rollbacks
+from anchorleg.rollback import read_parent, rollbacks
 from trainer.buffers.experience import CPU, Experience
 from trainer.checkpoints.checkpoint import (
     CheckpointManifest,

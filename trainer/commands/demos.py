@@ -13,8 +13,7 @@ import typer
 
 from anchorleg.job import Job
 from anchorleg.output import set_aside
-from anchorleg.printable import lines_shown
-from anchorleg.words import counted
+from anchorleg.words import counted, lines_shown
 from trainer.config.read import read_section
 from trainer.errors import ConfigError
 

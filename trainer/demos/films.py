@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anchorleg.files import read_regular
-from anchorleg.printable import printable
+from anchorleg.words import printable
 from trainer.demos.store import MAX_EPISODE_BYTES, DemoEpisode, Demos, DemosManifest, DemoSource, DemosWriter
 from trainer.envs.pictures import COLOURS
 from trainer.envs.spaces import IMAGE

@@ -23,8 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field, ValidationError
 
-from anchorleg.printable import printable
-from anchorleg.words import counted, did_you_mean, sized
+from anchorleg.words import counted, did_you_mean, printable, sized
 from trainer.demos.films import WORDS, Film, Progress, digest_of, licence_in
 from trainer.demos.store import (
     ACTION,

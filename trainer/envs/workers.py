@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from anchorleg.children import python_path
+from anchorleg.signals import python_path
 from trainer.envs import channel
 from trainer.envs.channel import Channel, WorkerMessage
 from trainer.envs.shared import SharedBuffers

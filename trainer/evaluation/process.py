@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
-from anchorleg.children import python_path
 from anchorleg.errors import NamedError
+from anchorleg.signals import python_path
 from trainer.evaluation.protocol import Evaluation
 from trainer.machine.processes import hand_over_blocked
 

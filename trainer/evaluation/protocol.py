@@ -19,8 +19,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from anchorleg.shares import wilson
-from anchorleg.words import counted
+from anchorleg.words import counted, wilson
 from trainer.config.tasknames import GOALS_PER_TASK
 from trainer.envs.collector import Collector
 from trainer.envs.spaces import F64, I32, Actions, Obs, picked

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 from anchorleg.files import read_json_or_none
-from anchorleg.runid import run_id_of
+from anchorleg.places import run_id_of
 from syncd import store
 from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, STATE, Box, Discrete
 from trainer.evaluation.playable import Checkpoint, Found

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from anchorleg.job import Stretch, attempt_numbers, candidates_before, lineage
-from anchorleg.parents import read_parent
+from anchorleg.rollback import read_parent
 from trainer.history.journal import EVALUATIONS, METRICS
 
 #: What an evaluation may be judged by, as its row says; one that says nothing is judged by success.

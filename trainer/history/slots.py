@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from anchorleg.files import read_json, read_json_or_none
-from anchorleg.places import user_path
-from anchorleg.runid import run_id_of
+from anchorleg.places import run_id_of, user_path
 from syncd import store
 from trainer.errors import ConfigError
 from trainer.history.journal import EVALUATIONS, METRICS

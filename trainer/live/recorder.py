@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 from anchorleg.live.batches import ORIGIN_TRAINING
 from anchorleg.live.ring import RingWriter
 from anchorleg.live.wanted import ANY, LANE, LOOK_EVERY_S, Asked, ring_name, scene_name
-from anchorleg.notices import Notices
+from anchorleg.output import Notices
 from syncd import store
 from trainer.envs.shown import Glimpse, Parts
 from trainer.envs.spaces import I32

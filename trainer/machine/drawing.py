@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import NamedTuple
 
-from anchorleg.children import python_path
+from anchorleg.signals import python_path
 from trainer.errors import ConfigError
 from trainer.machine.processes import run_to_its_end
 

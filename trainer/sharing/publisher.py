@@ -21,7 +21,7 @@ from torch import Tensor
 
 from anchorleg.files import is_full
 from anchorleg.job import Job
-from anchorleg.notices import Notices
+from anchorleg.output import Notices
 from syncd import store
 from trainer.config.training import Training, identity
 from trainer.envs.spaces import F32

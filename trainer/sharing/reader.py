@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from anchorleg.job import Job
-from anchorleg.notices import Notices
+from anchorleg.output import Notices
 
 #: How often the sources are looked at. What enters is older than that by the time it is here.
 ROUND_S = 1.0

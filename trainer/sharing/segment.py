@@ -29,7 +29,7 @@ import safetensors
 import zstandard
 
 from anchorleg.errors import NamedError
-from anchorleg.printable import printable
+from anchorleg.words import printable
 from trainer.envs.spaces import STATE, Box, Spaces
 
 F32 = npt.NDArray[np.float32]

@@ -15,10 +15,10 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from anchorleg.children import python_path
 from anchorleg.files import make_folder, read_json_or_none, write_json
 from anchorleg.job import HANDED_OVER, attempt_numbers
-from anchorleg.runid import begin_id
+from anchorleg.places import begin_id
+from anchorleg.signals import python_path
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.training import SECTIONS, SEEDS, Training, differences
 from trainer.errors import ConfigError, TrainerError

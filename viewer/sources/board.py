@@ -10,8 +10,7 @@ import json
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from anchorleg.printable import printable
-from anchorleg.words import roughly
+from anchorleg.words import printable, roughly
 from orchestrator.screens.board import BEAT_S, FILE, MOST_BYTES, VERSION, Board
 from orchestrator.screens.goodput import account
 from syncd.store import SlotPlace

@@ -13,7 +13,7 @@ from anchorleg.places import home_folder, user_path
 from anchorleg.words import did_you_mean
 from orchestrator.commands.options import locate
 from orchestrator.errors import AnchorlegError
-from orchestrator.run.registry import entries
+from orchestrator.run.rundir import entries
 from viewer.errors import DamagedError, NothingThere, NotReachable
 from viewer.pacing import Pacer
 from viewer.sources.base import ViewSource

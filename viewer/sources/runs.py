@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from anchorleg.job import attempt_numbers
-from anchorleg.printable import printable
+from anchorleg.words import printable
 from orchestrator.errors import AnchorlegError
 from orchestrator.run.rundir import Run, RunDir, load_run, shared_dir
 from orchestrator.screens.goodput import account, total

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 
-from anchorleg.printable import printable
+from anchorleg.words import printable
 from syncd import store
 from syncd.shared.counts import counts, last_seen
 from trainer.history.journal import EVALUATIONS, METRICS

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
 
-from orchestrator.run.history import read_events
+from orchestrator.run.ledger import read_events
 from orchestrator.run.rundir import RunDir
 from orchestrator.screens.runview import RunView, SlotFacts, SlotView
 from orchestrator.screens.summary import steps_lost

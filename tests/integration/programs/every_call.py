@@ -36,8 +36,7 @@ from orchestrator.executors.slurm import SlurmExecutor
 from orchestrator.run.begin import begin, prepare_folder
 from orchestrator.run.lease import Lease
 from orchestrator.run.ledger import load_ledger, read_control, write_control
-from orchestrator.run.pick import make_executor
-from orchestrator.run.rundir import RunDir, load_run
+from orchestrator.run.rundir import RunDir, load_run, make_executor
 
 TOTAL = 24
 SLOTS = (0, 1)

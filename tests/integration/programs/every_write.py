@@ -29,8 +29,7 @@ from orchestrator.controller import Controller
 from orchestrator.executors.local import LocalExecutor
 from orchestrator.run.begin import begin, prepare_folder
 from orchestrator.run.lease import Lease
-from orchestrator.run.requests import ask
-from orchestrator.run.rundir import RunDir, load_run
+from orchestrator.run.rundir import RunDir, ask, load_run
 
 TOTAL = 12
 CALLS = ("replace", "link", "fsync", "write", "rename", "mkdir")

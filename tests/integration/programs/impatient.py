@@ -14,8 +14,8 @@ from orchestrator.cli import main
 from orchestrator.executors.slurm import SlurmExecutor
 
 CONSTANTS = {
-    "left": ("orchestrator.decisions.leftovers", "LEFT_S"),
-    "refused": ("orchestrator.decisions.outcomes", "TEMPORARY_WAIT_S"),
+    "left": ("orchestrator.decisions.adoption", "LEFT_S"),
+    "refused": ("orchestrator.decisions.edits", "TEMPORARY_WAIT_S"),
     "record": ("orchestrator.decisions.sightings", "RECORD_WAIT_S"),
     "silent": ("orchestrator.decisions.sightings", "HEARTBEAT_SILENT_S"),
 }

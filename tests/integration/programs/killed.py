@@ -14,7 +14,7 @@ from typing import Any
 
 from orchestrator.cli import main
 from orchestrator.controller import Controller
-from orchestrator.decisions import outcomes, sightings
+from orchestrator.decisions import edits, sightings
 from orchestrator.executors.local import LocalExecutor
 from orchestrator.executors.slurm import SlurmExecutor
 
@@ -60,7 +60,7 @@ def arm(where: str, call: int) -> None:
 if __name__ == "__main__":
     arm(sys.argv[1], int(sys.argv[2]))
     LocalExecutor.submit_grace_s = GRACE_S
-    outcomes.QUOTA_WAIT_S = QUOTA_WAIT_S
+    edits.QUOTA_WAIT_S = QUOTA_WAIT_S
     sightings.FOR_EVER_S = FOR_EVER_S
     kwdefaults = SlurmExecutor.__init__.__kwdefaults__
     assert kwdefaults is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anchorleg.notices import Notices
+from anchorleg.output import Notices
 
 
 def told(notices: Notices) -> list[str]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anchorleg.printable import MOST_CHARS, printable
+from anchorleg.words import MOST_CHARS, printable
 
 ANYTHING = st.text(st.characters(exclude_categories=()), max_size=60)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anchorleg.job import Job
-from anchorleg.runid import begin_id, run_id_of
+from anchorleg.places import begin_id, run_id_of
 
 
 @given(st.text(min_size=1, max_size=60).filter(lambda name: not set(name) & set("\0/") and name not in {".", ".."}))

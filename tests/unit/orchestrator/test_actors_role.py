@@ -16,9 +16,8 @@ from refused import refused
 
 from orchestrator.config import RunConfig, parse_config
 from orchestrator.configwarnings import warnings_of
-from orchestrator.decisions.actions import Submit
 from orchestrator.decisions.edits import reactivated
-from orchestrator.decisions.models import SlotStatus
+from orchestrator.decisions.models import SlotStatus, Submit
 from orchestrator.run.begin import begin, prepare_folder
 from orchestrator.run.rundir import Run, RunDir
 from orchestrator.run.sharing import share_with, troubles

@@ -12,8 +12,8 @@ from refused import refused
 
 from anchorleg.files import create_exclusive, to_json
 from orchestrator.controller import BEAT_S
+from orchestrator.decisions.edits import TEMPORARY_WAIT_S
 from orchestrator.decisions.models import SlotStatus, SubmissionState, Verdict
-from orchestrator.decisions.outcomes import TEMPORARY_WAIT_S
 from orchestrator.executors.base import (
     JobState,
     Uncertain,

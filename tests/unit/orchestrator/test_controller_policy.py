@@ -11,9 +11,8 @@ from refused import refused
 
 from anchorleg.files import write_json
 from orchestrator.controller import Controller
-from orchestrator.decisions.actions import Submit
-from orchestrator.decisions.control import Control
-from orchestrator.decisions.models import BadNode, SlotStatus
+from orchestrator.decisions.models import BadNode, SlotStatus, Submit
+from orchestrator.decisions.requests import Control
 from orchestrator.executors.base import JobState, SubmitRefused
 from orchestrator.run.lease import Onlooker
 from orchestrator.run.ledger import write_control

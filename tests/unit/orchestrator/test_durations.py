@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refused import refused
 
-from orchestrator.walltime import format_duration, parse_duration_s
+from orchestrator.notation import format_duration, parse_duration_s
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from builders import NOW
 from daemons import PATIENCE_S, wait_for
 
 from anchorleg.job import Job
-from orchestrator.jobend import LATEST_START_S, end_of_job
+from orchestrator.jobside import LATEST_START_S, end_of_job
 from orchestrator.shim import RECORD_WAITS_S, SHIM_FAILED, Shim
 
 ROOT = Path(__file__).parents[3]

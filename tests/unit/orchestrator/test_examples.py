@@ -9,9 +9,9 @@ import pytest
 
 from orchestrator.config import RunConfig, check_walltime, load_config
 from orchestrator.configwarnings import warnings_of
+from orchestrator.notation import format_duration
 from orchestrator.run.begin import rendered
-from orchestrator.run.program import check_script
-from orchestrator.walltime import format_duration
+from orchestrator.run.starting import check_script
 from trainer.config.read import read_section
 from trainer.config.section import resolve
 from trainer.config.training import Training

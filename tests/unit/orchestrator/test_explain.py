@@ -18,8 +18,7 @@ from orchestrator.config import parse_config
 from orchestrator.decisions.models import BadNode, Death, Ledger, Seen, Slot, SlotStatus
 from orchestrator.executors.base import JobState
 from orchestrator.run.begin import begin, prepare_folder
-from orchestrator.run.history import append_event
-from orchestrator.run.ledger import save_ledger
+from orchestrator.run.ledger import append_event, save_ledger
 from orchestrator.run.rundir import RunDir
 from orchestrator.screens.explain import Explanation, explain, explanation_lines, withheld
 from orchestrator.screens.reading import run_view

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from orchestrator.config import parse_config
 from orchestrator.configwarnings import warnings_of
-from orchestrator.executors.gpus import gpu_environment, gpus_of_slot, listed_gpus, sharing, stated_gpus, visible_gpus
+from orchestrator.executors.local import gpu_environment, gpus_of_slot, listed_gpus, sharing, stated_gpus, visible_gpus
 from orchestrator.shim import gpus_of
 
 #: As `nvidia-smi -L` prints it (format of driver 535's manual page).

@@ -9,13 +9,19 @@ from hypothesis import strategies as st
 
 from orchestrator.config import parse_config
 from orchestrator.configwarnings import warnings_of
-from orchestrator.decisions.actions import HandOver, Submit
 from orchestrator.decisions.edits import with_intents
 from orchestrator.decisions.evidence import Evidence, Progress
-from orchestrator.decisions.halving import is_at_rung, may_pass, place_words, rung_steps, with_metric_of, with_rungs
-from orchestrator.decisions.models import Ledger, Slot, SlotStatus, Verdict
+from orchestrator.decisions.models import HandOver, Ledger, Slot, SlotStatus, Submit, Verdict
 from orchestrator.decisions.plan import Limits, candidates, plan
-from orchestrator.decisions.turns import Turns
+from orchestrator.decisions.turns import (
+    Turns,
+    is_at_rung,
+    may_pass,
+    place_words,
+    rung_steps,
+    with_metric_of,
+    with_rungs,
+)
 from orchestrator.sections import QueueSection
 
 TOTAL = 900

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator.disk import Disk
-from orchestrator.run.history import EPOCHS_OPEN, FILES_KEPT, append_event, join_old, read_events
+from orchestrator.run.ledger import EPOCHS_OPEN, FILES_KEPT, append_event, join_old, read_events
 from orchestrator.run.rundir import RunDir
 
 NOW = 1_000_000.0

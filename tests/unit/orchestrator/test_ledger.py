@@ -14,14 +14,15 @@ from refused import refused
 
 from orchestrator.decisions.models import Ledger, SubmissionState, Verdict, make_token, parse_token
 from orchestrator.run import lease
-from orchestrator.run.history import append_event, read_events
 from orchestrator.run.ledger import (
     EPOCHS_KEPT,
+    append_event,
     control_at,
     drop_old_epochs,
     load_ledger,
     newest_epoch,
     read_control,
+    read_events,
     save_ledger,
     write_control,
 )

@@ -6,9 +6,9 @@ import pytest
 from builders import FORGET_AFTER_S, NOW, a_run, a_slot
 from one_run import POLL_S, World
 
+from orchestrator.decisions.edits import AGAIN_S, QUOTA_WAIT_S, after_refusal
 from orchestrator.decisions.models import SlotStatus, SubmissionState, Verdict
-from orchestrator.decisions.news import BLIND_LONG_S, is_put_off, news_of, news_of_slots
-from orchestrator.decisions.outcomes import AGAIN_S, QUOTA_WAIT_S, after_refusal
+from orchestrator.decisions.requests import BLIND_LONG_S, is_put_off, news_of, news_of_slots
 from orchestrator.decisions.sightings import FOR_EVER_S
 from orchestrator.executors.base import JobState, SubmitRefused, Uncertain
 from orchestrator.run.ledger import write_control

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.jobend import oom_kills
+from orchestrator.jobside import oom_kills
 
 
 def a_machine(tmp_path: Path, groups: str, name: str, content: str) -> tuple[Path, Path]:

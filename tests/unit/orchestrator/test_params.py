@@ -12,8 +12,8 @@ from refused import refused
 from orchestrator.config import RunConfig, parse_config
 from orchestrator.decisions.edits import reactivated, started_again
 from orchestrator.decisions.models import Attempt, Ledger, Slot, SlotStatus, Verdict
-from orchestrator.given import given
-from orchestrator.run.program import check_script, commands_of
+from orchestrator.jobside import given
+from orchestrator.run.starting import check_script, commands_of
 
 
 def a_config(*command: str, **more: Any) -> RunConfig:

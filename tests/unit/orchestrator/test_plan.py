@@ -9,11 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slot_text import Case, cases_of, check
 
-from orchestrator.decisions.actions import Action, Cancel, HandOver, Submit
-from orchestrator.decisions.control import Control
 from orchestrator.decisions.edits import with_intents
-from orchestrator.decisions.models import Ledger, SlotStatus, Submission, SubmissionState, Verdict
+from orchestrator.decisions.models import (
+    Action,
+    Cancel,
+    HandOver,
+    Ledger,
+    SlotStatus,
+    Submission,
+    SubmissionState,
+    Submit,
+    Verdict,
+)
 from orchestrator.decisions.plan import Limits, plan
+from orchestrator.decisions.requests import Control
 from orchestrator.executors.base import JobState
 
 ALL = Limits(slots=100, max_jobs=None, others=0)

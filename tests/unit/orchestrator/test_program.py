@@ -8,7 +8,7 @@ import pytest
 from refused import refused
 
 from orchestrator.config import parse_config
-from orchestrator.run.program import check_script, gpus_in_vain, has_torch_without_gpus, missing_script, script_of
+from orchestrator.run.starting import check_script, gpus_in_vain, has_torch_without_gpus, missing_script, script_of
 
 
 @pytest.mark.parametrize(

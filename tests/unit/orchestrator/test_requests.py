@@ -19,9 +19,8 @@ from orchestrator.executors.base import JobState, SubmitRefused, Submitted
 from orchestrator.hosts.asking import add_experiments, ask_slots, experiments_of, roll_back_slots, slots_named
 from orchestrator.hosts.host import report_failures, waiting_for_start
 from orchestrator.run.begin import begin
-from orchestrator.run.history import read_events
-from orchestrator.run.requests import ask, newest_request
-from orchestrator.run.rundir import load_run
+from orchestrator.run.ledger import read_events
+from orchestrator.run.rundir import ask, load_run, newest_request
 
 
 @pytest.fixture
@@ -202,7 +201,7 @@ class TestRequests:
         assert world.controller._something_happened()
 
     def test_two_commands_at_once_both_count(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("orchestrator.run.requests.newest_request", lambda *_: 0)
+        monkeypatch.setattr("orchestrator.run.rundir.newest_request", lambda *_: 0)
         for slot in (0, 1):
             ask(world.run_dir.disk, world.run_dir.requests, "drop", now=1.0, slots=(slot,))
         monkeypatch.undo()

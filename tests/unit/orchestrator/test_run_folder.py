@@ -19,8 +19,7 @@ from refused import refused
 from anchorleg import places
 from anchorleg.files import write_json
 from orchestrator.config import RunConfig, parse_config, training_identity
-from orchestrator.decisions.actions import Submit
-from orchestrator.decisions.models import Ledger, SlotStatus, SubmissionState, Verdict
+from orchestrator.decisions.models import Ledger, SlotStatus, SubmissionState, Submit, Verdict
 from orchestrator.decisions.verdicts import judge
 from orchestrator.disk import Disk
 from orchestrator.errors import ConfigError, RunFolderError
@@ -28,19 +27,17 @@ from orchestrator.executors.base import Poll
 from orchestrator.hosts.dry import dry_stop
 from orchestrator.hosts.host import places_of_results
 from orchestrator.hosts.stopping import after_stop
-from orchestrator.run import registry
+from orchestrator.run import rundir
 from orchestrator.run.begin import begin, check_identity, prepare_folder, run_dir_of
 from orchestrator.run.code import FOR_PROGRAMS, fix_code
 from orchestrator.run.evidence import read_all, read_evidence
-from orchestrator.run.history import append_event
-from orchestrator.run.ledger import save_ledger, write_control
-from orchestrator.run.requests import ask
-from orchestrator.run.rundir import Run, RunDir, load_run
-from orchestrator.run.script import job_script
+from orchestrator.run.ledger import append_event, save_ledger, write_control
+from orchestrator.run.rundir import Run, RunDir, ask, load_run
 from orchestrator.run.submission import (
     FAILURES_KEPT,
     JOBS_KEPT,
     drop_old_job_folders,
+    job_script,
     make_job_folder,
     make_job_folders,
 )
@@ -545,29 +542,29 @@ class TestRegistry:
 
     def test_a_run_is_found_by_name_and_by_id(self, run_dir: RunDir, home: dict[str, str]) -> None:
         run = begun(run_dir)
-        registry.register(run, run_dir, NOW, home)
-        assert registry.find_run("toy", home) == registry.find_run(run.run_id, home) == run_dir
+        rundir.register(run, run_dir, NOW, home)
+        assert rundir.find_run("toy", home) == rundir.find_run(run.run_id, home) == run_dir
 
     def test_of_two_runs_of_one_name_the_newest_is_meant(self, tmp_path: Path, home: dict[str, str]) -> None:
         folders = [RunDir(tmp_path / name / "toy") for name in ("a", "b")]
         for folder, at in zip(folders, (NOW, NOW - 10), strict=True):
             prepare_folder(folder)
-            registry.register(begun(folder), folder, at, home)
-        assert registry.find_run("toy", home) == folders[0]
+            rundir.register(begun(folder), folder, at, home)
+        assert rundir.find_run("toy", home) == folders[0]
 
     def test_a_run_whose_folder_is_gone_is_forgotten(self, run_dir: RunDir, home: dict[str, str]) -> None:
-        registry.register(begun(run_dir), run_dir, NOW, home)
+        rundir.register(begun(run_dir), run_dir, NOW, home)
         shutil.rmtree(run_dir.path)
-        assert registry.entries(home) == []
+        assert rundir.entries(home) == []
 
     def test_a_near_name_is_offered(self, run_dir: RunDir, home: dict[str, str]) -> None:
-        registry.register(begun(run_dir), run_dir, NOW, home)
+        rundir.register(begun(run_dir), run_dir, NOW, home)
         with refused("run.unknown", near=re.compile('"toy"')):
-            registry.find_run("tyo", home)
+            rundir.find_run("tyo", home)
 
     def test_a_home_that_cannot_be_written_costs_nothing_else(self, run_dir: RunDir, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
-        registry.register(begun(run_dir), run_dir, NOW, {"XDG_STATE_HOME": str(tmp_path / "file")})
+        rundir.register(begun(run_dir), run_dir, NOW, {"XDG_STATE_HOME": str(tmp_path / "file")})
 
     @pytest.mark.parametrize(
         "text",
@@ -580,10 +577,10 @@ class TestRegistry:
         ],
     )  # fmt: skip
     def test_a_damaged_entry_hides_no_other(self, run_dir: RunDir, home: dict[str, str], text: str | bytes) -> None:
-        registry.register(begun(run_dir), run_dir, NOW, home)
+        rundir.register(begun(run_dir), run_dir, NOW, home)
         data = text if isinstance(text, bytes) else text.encode()
         (places.runs_folder(home) / "other-00000000.json").write_bytes(data)
-        assert registry.find_run("toy", home) == run_dir
+        assert rundir.find_run("toy", home) == run_dir
 
 
 class TestJobFolders:
@@ -719,14 +716,14 @@ class TestFixedCode:
         (copy / "orchestrator" / "failover.py").write_bytes(bytes(len(zeroed)))
         shutil.rmtree(copy / "syncd" / "wire")
         (copy / FOR_PROGRAMS / "anchorleg").unlink()
-        untouched = (copy / "orchestrator" / "jobend.py").stat().st_ino
+        untouched = (copy / "orchestrator" / "jobside.py").stat().st_ino
         assert fix_code(tmp_path / "code") == copy.name
         assert (copy / "anchorleg" / "job.py").read_bytes() == whole
         assert (copy / "orchestrator" / "shim.py").stat().st_size > 0
         assert (copy / "syncd" / "wire" / "live.py").is_file()
         assert (copy / FOR_PROGRAMS / "anchorleg" / "job.py").is_file()
         assert (copy / "orchestrator" / "failover.py").read_bytes() == zeroed
-        assert (copy / "orchestrator" / "jobend.py").stat().st_ino == untouched
+        assert (copy / "orchestrator" / "jobside.py").stat().st_ino == untouched
         assert not list(copy.rglob("*.tmp"))
 
     @pytest.mark.parametrize("harm", HARM)

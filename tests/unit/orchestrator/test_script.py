@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from refused import refused
 
 from orchestrator.config import RunConfig, parse_config
-from orchestrator.run.script import Raw, job_script, render, sbatch_lines, template_text
+from orchestrator.run.submission import Raw, job_script, render, sbatch_lines, template_text
 
 #: Text without NUL and without lone surrogates: what a path or a command line can hold.
 ANY_TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)

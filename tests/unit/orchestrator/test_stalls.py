@@ -2,11 +2,10 @@ from __future__ import annotations
 
 from builders import NOW, Look, a_claim, a_job, a_look, a_row, a_run, a_slot, a_wish, gone, progress, seen, token
 
-from orchestrator.decisions.actions import Abort, Action, Cancel
 from orchestrator.decisions.evidence import Evidence, Progress
-from orchestrator.decisions.models import Ledger, Verdict
+from orchestrator.decisions.models import Abort, Action, Cancel, Ledger, Verdict
 from orchestrator.decisions.plan import Limits, plan
-from orchestrator.decisions.stalls import BEGIN_STALLS, LOOKS, limit_s
+from orchestrator.decisions.sightings import BEGIN_STALLS, LOOKS, limit_s
 from orchestrator.decisions.verdicts import judge
 from orchestrator.executors.base import JobState
 

@@ -13,7 +13,7 @@ from orchestrator.commands.options import number_of_slots
 from orchestrator.config import load_config
 from orchestrator.errors import ConfigError
 from orchestrator.run.begin import begin, prepare_folder, run_dir_of
-from orchestrator.run.registry import register
+from orchestrator.run.rundir import register
 from orchestrator.run.starting import StartRequest, as_group, asked_for, command_line, with_world_size
 from trainer.config.section import resolve
 

@@ -9,8 +9,8 @@ from builders import NOW, a_job, a_slot, an_intent, blind, gone, token
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.decisions.edits import after_refusal
 from orchestrator.decisions.models import Attempt, Blind, Seen, Slot, SlotStatus, SubmissionState, Verdict
-from orchestrator.decisions.outcomes import after_refusal
 from orchestrator.decisions.verdicts import ASKED_TO
 from orchestrator.executors.base import JobState
 from orchestrator.screens.forecast import forecast, waits_between

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.decisions.sightings import HEARTBEAT_SILENT_S
-from orchestrator.successor import SILENT_S, Predecessor
+from orchestrator.jobside import SILENT_S, Predecessor
 
 
 class Before:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from anchorleg.files import remove_folder, write_json
 from anchorleg.job import CheckpointRef, Job, candidates_before, parent_record
 from anchorleg.rollback import Rollback, roll_back
-from orchestrator.tidying import SILENT_S, tidy
+from orchestrator.jobside import OVER_S, tidy
 
 #: When the attempt under test claimed, by the files' clock.
 CLAIMED_AT = 1_760_086_400.0
@@ -39,7 +39,7 @@ class SlotFolder:
                 (folder / name).write_text(f"{number} {step}")
         job.attempt_dir.mkdir(parents=True, exist_ok=True)
         (job.attempt_dir / "claim").touch()
-        at = CLAIMED_AT - (SILENT_S + 1 if sign == "silent" else SILENT_S / 2 if sign == "alive" else 0)
+        at = CLAIMED_AT - (OVER_S + 1 if sign == "silent" else OVER_S / 2 if sign == "alive" else 0)
         os.utime(job.attempt_dir / "claim", (at, at))
         if sign == "ended":
             (job.attempt_dir / "exit.json").touch()

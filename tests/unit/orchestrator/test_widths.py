@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
-from anchorleg.wrapping import INDENT, wrapped
+from anchorleg.words import INDENT, wrapped
 from orchestrator.decisions.models import Verdict
-from orchestrator.run.registry import Entry
+from orchestrator.run.rundir import Entry
 from orchestrator.screens.cells import runs_table
 from orchestrator.screens.goodput import KINDS, JobGoodput, RunGoodput, SlotGoodput, Times, goodput_table, total
 from orchestrator.screens.runview import ExcludedNode, RunView, SlotView

@@ -15,8 +15,8 @@ from one_run import World
 from refused import refused
 from rich.console import Console
 
-from orchestrator.decisions.control import TIME_OVER
 from orchestrator.decisions.models import Ledger, Slot, SlotStatus
+from orchestrator.decisions.requests import TIME_OVER
 from orchestrator.executors.base import JobState
 from orchestrator.hosts import detached, host, stopping
 from orchestrator.hosts.detached import start_in_background

@@ -15,8 +15,8 @@ from train_contributed import HORIZON, made_up, send
 from train_point_mass import section
 
 from anchorleg.job import CheckpointRef, Job
+from anchorleg.places import begin_id, run_id_of
 from anchorleg.rollback import Rollback, roll_back
-from anchorleg.runid import begin_id, run_id_of
 from trainer.buffers.experience import Experience
 from trainer.checkpoints.resume import Start
 from trainer.checkpoints.rows import PEERS

@@ -15,7 +15,7 @@ pytest.importorskip("matplotlib")
 from refused import refused
 
 from anchorleg.files import write_json
-from anchorleg.shares import wilson
+from anchorleg.words import wilson
 from syncd import store
 from trainer.config.section import TrainingSection, resolve
 from trainer.evaluation.protocol import iqm

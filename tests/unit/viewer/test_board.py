@@ -18,8 +18,7 @@ from watched_runs import a_watched_run
 from orchestrator.decisions.evidence import Evidence
 from orchestrator.decisions.models import SlotStatus, Verdict
 from orchestrator.decisions.verdicts import judge
-from orchestrator.run.history import append_event
-from orchestrator.run.ledger import load_ledger, save_ledger
+from orchestrator.run.ledger import append_event, load_ledger, save_ledger
 from orchestrator.run.rundir import load_run
 from orchestrator.screens.board import BEAT_S, EVERY_S, FILE, MOST_BYTES, VERSION, BoardWriter, board_of, line_of
 from orchestrator.screens.reading import run_view

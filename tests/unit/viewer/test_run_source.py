@@ -13,7 +13,7 @@ import pytest
 from builders import NOW
 from watched_runs import TASKS, a_watched_run
 
-from orchestrator.decisions.outcomes import after_refusal
+from orchestrator.decisions.edits import after_refusal
 from orchestrator.run.ledger import load_ledger, save_ledger
 from orchestrator.run.rundir import load_run
 from orchestrator.screens.reading import Keeper

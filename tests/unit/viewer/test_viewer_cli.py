@@ -20,8 +20,7 @@ from refused import refused
 from watched_runs import a_watched_run
 
 from anchorleg.output import ReaderGoneError
-from orchestrator.run.registry import register
-from orchestrator.run.rundir import RunDir, load_run
+from orchestrator.run.rundir import RunDir, load_run, register
 from viewer import cli, showing
 from viewer.errors import DamagedError, NothingThere
 from viewer.model import PageSnapshot, ViewChoice

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anchorleg.shares import wilson
+from anchorleg.words import wilson
 from trainer.training.meter import Meter
 from viewer.curves import (
     MOST_MEASURES,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from anchorleg.job import Job
-from anchorleg.notices import Notices
+from anchorleg.output import Notices
 from trainer.config.training import Training, group_identity
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import Spaces

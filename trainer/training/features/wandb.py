@@ -19,7 +19,7 @@ from queue import Empty, Full, Queue
 from typing import Any
 
 from anchorleg.job import Job
-from anchorleg.notices import Notices
+from anchorleg.output import Notices
 from anchorleg.temporary import HeldFolder
 from trainer.config.wandb import WANDB_MODES, wandb_mode
 from trainer.errors import SupersededError

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from anchorleg.job import Job
-from anchorleg.notices import Notices
+from anchorleg.output import Notices
 from syncd import store
 from trainer.envs.spaces import Spaces
 from trainer.sharing.copies import read_taken

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from anchorleg.job import Job
-from anchorleg.notices import Notices
+from anchorleg.output import Notices
 from trainer.checkpoints.resume import Start
 from trainer.config.training import Training
 from trainer.envs.collector import Transition

@@ -1,0 +1,254 @@
+"""What the shim does beside its loop: when the job ends, whether it may begin, the program's command line inside its
+image, what was given to it, and what stays of its checkpoints. Standard library only.
+
+*A job that was queued behind another one.* That Slurm has started it proves nothing of the job before it: an
+administrator may have taken the dependency off, and a job that Slurm has given up may live on. So while that one has
+claimed its attempt and not said how it ended, its heart is watched, for as long as the controller would.
+
+*Checkpoints of a program that is not ours* (`relay.keep_checkpoints`). The newest ones that a successor could start
+from stay, by the one rule that says so (`job.candidates_before`); the parent of a job that begins is the first of them.
+Beside them stays everything of attempts that may be alive, and everything where a higher attempt has been claimed: the
+shim looks before every single removal. A checkpoint loses its number before its first file goes, so a kill in between
+leaves none that is half there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from anchorleg.files import read_json_or_none, remove_folder
+from anchorleg.job import HANDED_OVER, Job, attempt_numbers, candidates_before, checkpoints_of, passed_over
+
+#: `squeue` asked once for the end of the job, where Slurm is older than SLURM_JOB_END_TIME (23.02).
+SQUEUE_TIMEOUT_S = 20.0
+#: A site's prolog and the script's own setup come between the job's start and ours. What is more than this, or before
+#: the start, is another clock; should it be a prolog after all, Slurm's own signal still comes in time.
+LATEST_START_S = 600.0
+CLOCK_SLACK_S = 60.0
+_TIMES = re.compile(r"^(\d+) (\d+)$", re.MULTILINE)
+#: Names beside checkpoints that nobody takes for one: of a save that is under way or was cut short, TensorBoard's.
+_NOT_MEANT = re.compile(r"^(?:\.|tmp|events\.out\.)|[^a-z]tmp(?![a-z])|\.part(?:ial)?$|unfinished", re.IGNORECASE)
+
+#: Where the kernel counts what it kills. Linux only; elsewhere there is no count.
+PROC = Path("/proc/self/cgroup")
+MOUNT = Path("/sys/fs/cgroup")
+
+
+def end_of_job(environ: dict[str, str], started_at: float, limit_s: float, *, ask: bool = True) -> float:
+    """Unix seconds, on this node's clock, at which the job will be killed: what the scheduler says, else start + limit.
+
+    A node whose clock is hours ahead would take the scheduler's time for past, and hand over at once, job after job.
+    `ask`: whether squeue may be asked where the environment does not say (some 50 ms, or seconds where it is busy).
+    """
+    if environ.get("ANCHORLEG_END_TIME", "").isdigit():
+        return float(environ["ANCHORLEG_END_TIME"])
+    start, end = environ.get("SLURM_JOB_START_TIME", ""), environ.get("SLURM_JOB_END_TIME", "")
+    if ask and not end.isdigit():
+        start, end = _asked(environ)
+    if not end.isdigit():
+        return started_at + limit_s
+    if start.isdigit() and not -CLOCK_SLACK_S <= started_at - float(start) <= LATEST_START_S:
+        return started_at + float(end) - float(start)
+    return float(end)
+
+
+def misnamed(folder: Path) -> str:
+    """A name in `folder` that holds a step and is none: no next job finds what is there. Empty where there is no such
+    name; one that looks unfinished does not count. Errors: OSError.
+    """
+    names = (name for name in sorted(os.listdir(folder)) if name.isprintable() and not _NOT_MEANT.search(name))
+    return next((name for name in names if not name.isdigit() and any(letter.isdigit() for letter in name)), "")
+
+
+def _asked(environ: dict[str, str]) -> tuple[str, str]:
+    """(start, end) of this job, by squeue; empty where it does not say."""
+    if job_id := environ.get("SLURM_JOB_ID"):
+        try:
+            answer = subprocess.run(
+                ["squeue", "-h", "-j", job_id, "-o", "%S %e", "-a"],
+                env={**environ, "SLURM_TIME_FORMAT": "%s"},
+                capture_output=True,
+                text=True,
+                timeout=SQUEUE_TIMEOUT_S,
+                check=False,
+            ).stdout
+        except (OSError, subprocess.TimeoutExpired):
+            answer = ""
+        if told := _TIMES.search(answer):  # a site's wrapper may print lines of its own
+            return told[1], told[2]
+    return "", ""
+
+
+def oom_kills(proc: Path = PROC, mount: Path = MOUNT) -> int:
+    """How many processes the kernel has killed for memory so far in this process's control group, or in its Slurm
+    job's, where the steps of the job are; 0 where nobody counts. A program that dies of it leaves no word, and
+    slurmstepd's own ("Detected 1 oom-kill event") comes after the job's record of its end.
+
+    Source: the kernel's admin-guide/cgroup-v2.rst (`memory.events`) and cgroup-v1/memory.rst (`memory.oom_control`).
+    """
+    try:
+        lines = [line.split(":", 2) for line in proc.read_text(errors="surrogateescape").splitlines()]
+    except OSError:
+        return 0
+    paths = []
+    for _, controllers, group in lines:
+        own = Path(group.lstrip("/"))
+        for here in (own, *(above for above in own.parents if above.name.startswith("job_"))):
+            if controllers == "":
+                paths += [mount / here / "memory.events", mount / "unified" / here / "memory.events"]
+            elif "memory" in controllers.split(","):
+                paths.append(mount / "memory" / here / "memory.oom_control")
+    return max((_count(path) for path in paths), default=0)
+
+
+def _count(path: Path) -> int:
+    try:
+        fields = dict(line.split(maxsplit=1) for line in path.read_text().splitlines())
+        return int(fields.get("oom_kill", "0"))
+    except (OSError, ValueError):
+        return 0
+
+
+def given(command: Sequence[str], settings: Any) -> str:
+    """16 hex digits of the words of the command line and of what ANCHORLEG_CONFIG holds (JSON values)."""
+    text = json.dumps([list(command), settings], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def container_command(container: dict[str, Any], command: list[str], binds: list[str], folder: str) -> list[str]:
+    """The program's command line inside its image. `binds`: folders that must be visible at the same path."""
+    every = list(dict.fromkeys([*binds, *container["binds"]]))
+    if container["runtime"] == "ch-run":
+        options = [f"--bind={bind}" for bind in every]
+        return ["ch-run", "--write", f"--cd={folder}", *options, container["image"], "--", *command]
+    gpu = ["--nv"] if container["gpus"] else []
+    options = [word for bind in every for word in ("--bind", bind)]
+    return [container["runtime"], "exec", *gpu, "--pwd", folder, *options, container["image"], *command]
+
+
+#: As `orchestrator.decisions.sightings.HEARTBEAT_SILENT_S` has it.
+SILENT_S = 120.0
+LOOK_S = 1.0
+#: A network folder may show one beat late, of a job that has ended since.
+BEATS_OF_LIFE = 2
+
+
+class Predecessor:
+    """The attempt `number` of a slot, as a job sees it that is to follow it."""
+
+    def __init__(self, slot_dir: Path, number: int) -> None:
+        self._slot_dir = slot_dir
+        self._folder = slot_dir / "attempts" / str(number)
+
+    def why_not(
+        self,
+        is_asked: Callable[[], bool],
+        sleep: Callable[[float], None] = time.sleep,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> str | None:
+        """Why its successor must not run; None: it may. `is_asked`: whether that one was told to end meanwhile.
+
+        The slot may have been held (`slots/<k>/hold`, written by the controller), or the attempt may have ended
+        otherwise than by a hand-over: then what comes next is the controller's to decide. So it is while it works.
+        """
+        beat, beats, since = self._beat(), 0, monotonic()
+        while True:
+            if (self._slot_dir / "hold").exists():
+                return "the slot is held"
+            ended = self._record("exit.json")
+            if ended is not None and ended["code"] != HANDED_OVER:
+                return f"the job before it ended with {ended['code']}"
+            if ended is not None and ended.get("terminated"):
+                return "the job before it was told to end, and it is not known by whom"
+            if ended is not None or not (self._folder / "claim").exists() or monotonic() - since >= SILENT_S:
+                return None
+            if is_asked():
+                return "it was told to end"
+            if (newest := self._beat()) != beat:
+                beat, beats, since = newest, beats + 1, monotonic()
+            if beats >= BEATS_OF_LIFE:
+                return "the job before it still works"
+            sleep(LOOK_S)
+
+    def _beat(self) -> Any:
+        return (self._record("heartbeat.json") or {}).get("beat")
+
+    def _record(self, name: str) -> dict[str, Any] | None:
+        value = read_json_or_none(self._folder / name)
+        return value if isinstance(value, dict) else None
+
+
+#: An older attempt without a record of its end is over when its last sign is so much older than our own: by the clock
+#: of the files alone, since nodes' clocks differ. A shim beats every 30 s.
+OVER_S = 600.0
+#: What an attempt's shim and its program write while they live.
+_SIGNS = ("claim", "heartbeat.json", "progress.json")
+#: What a removal (`files.remove_folder`) or a publication (`Job.save_checkpoint`) leaves that was cut short.
+_REMNANT = re.compile(r"\.\d+\.(deleted|unfinished)")
+
+
+def tidy(job: Job, keep: int, say: Callable[[str], None], remove: Callable[[Path], None] = remove_folder) -> None:
+    """Remove what is too much in the slot of `job`, whose attempt is claimed and whose program does not run.
+
+    `say` hears of what could not be removed, which the next job tries again. Raises nothing of the disk's.
+    """
+    try:
+        for path in list(_too_much(job, keep)):
+            if job.superseded_by() is not None:
+                return
+            try:
+                remove(path)
+            except OSError as error:
+                say(f"could not remove {path} ({error.strerror or error}); the next job tries again")
+    except (OSError, ValueError, KeyError) as error:
+        say(f"could not look for old checkpoints ({error}); the next job tries again")
+
+
+def _too_much(job: Job, keep: int) -> Iterator[Path]:
+    """What was cut short, then what no successor could start from, then the oldest of what it could.
+
+    While there are fewer than `keep` to start from, what is no candidate stays: a program may have found it damaged,
+    and a person might mend it. So do as many that a decision to go back passes over which can still be taken back.
+    """
+    over = [number for number in attempt_numbers(job.slot_dir) if number == job.attempt or _is_over(job, number)]
+    line = list(candidates_before(job.slot_dir, job.attempt + 1))
+    staying = {ref.path for ref in (*line, *passed_over(job.slot_dir, job.attempt)[:keep])}
+    for number in over:
+        yield from _remnants(job.slot_dir / "attempts" / str(number) / "checkpoints")
+    for number in over if len(line) >= keep else ():
+        yield from (ref.path for ref in checkpoints_of(job.slot_dir, number) if ref.path not in staying)
+    yield from (ref.path for ref in line[keep:][::-1] if ref.attempt in over)
+
+
+def _remnants(folder: Path) -> list[Path]:
+    try:
+        return [folder / name for name in sorted(os.listdir(folder)) if _REMNANT.fullmatch(name)]
+    except FileNotFoundError:
+        return []
+
+
+def _is_over(job: Job, number: int) -> bool:
+    """Whether an older attempt has ended: by its own record, or by its silence."""
+    folder = job.slot_dir / "attempts" / str(number)
+    if number > job.attempt:
+        return False
+    return (folder / "exit.json").exists() or _last_sign(job.attempt_dir) - _last_sign(folder) > OVER_S
+
+
+def _last_sign(folder: Path) -> float:
+    """When the attempt in `folder` last wrote something, as the files' own clock tells; 0: never."""
+    found = [0.0]
+    for name in _SIGNS:
+        try:
+            found.append(os.stat(folder / name).st_mtime)
+        except FileNotFoundError:
+            continue
+    return max(found)
