@@ -234,9 +234,8 @@ def test_where_episodes_end_at_times_of_their_own_the_slot_changes_all_the_same(
 
 @pytest.fixture
 def python_steps(monkeypatch):
-    """Worker processes, as on a machine without a compiler, that are lost for good."""
+    """Worker processes, as on a machine without a compiler."""
     monkeypatch.setattr("trainer.envs.suites.metaworld.suite.native_tasks", lambda tasks, choice: frozenset())
-    monkeypatch.setattr("trainer.envs.workers.MAX_REPLACED", 0)
 
 
 @pytest.mark.long

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from suites import metaworld
 pytest.importorskip("metaworld")
 
 from trainer.config.suites import Gymnasium
-from trainer.envs import channel, workers
+from trainer.envs import channel
 from trainer.envs.shared import SharedBuffers
 from trainer.envs.step import EnvError, VectorSpec
 from trainer.envs.suite import SuiteRef
@@ -127,19 +126,6 @@ def test_a_worker_says_that_it_goes_on_after_each_episode_that_it_begins_or_puts
     learner.close()
     assert process.wait(PATIENCE_S) == 0
     buffers.close()
-
-
-def test_the_learners_patience_begins_anew_with_each_word():
-    words, limits = [channel.DOING, channel.DOING, channel.DONE], []
-
-    class Line:
-        def receive(self, limit_s):
-            limits.append(limit_s)
-            return channel.WorkerMessage(words.pop(0), None, {})
-
-    pool = SimpleNamespace(_channels=[Line()])
-    assert workers.WorkerPool._answer(pool, 0, channel.RESTORE, channel.LOOK_S).op == channel.DONE
-    assert limits == [channel.LOOK_S, workers.RESTORE_S, workers.RESTORE_S]
 
 
 HANGING = """

@@ -95,15 +95,6 @@ class Keeper(Line):
         self.steps, self.path = state["steps"], state["path"]
 
 
-class Strewn(Keeper):
-    """Begins somewhere: its own state is exact, and none of its episodes comes out again."""
-
-    def reset(self, **more: Any) -> tuple[Any, dict]:
-        _, told = super().reset(**more)
-        self.place = self.place + os.urandom(1)[0] / 1e3
-        return self.seen(), told
-
-
 class Forgetful(Keeper):
     """Its snapshot lacks the place."""
 

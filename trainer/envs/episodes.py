@@ -76,16 +76,6 @@ class EnvSlot:
         self.was_lost = False
 
     @property
-    def repeats(self) -> bool:
-        """Whether the same actions give the same steps of this episode again."""
-        return bool(getattr(self._env, "repeats", True))
-
-    @property
-    def begins_alike(self) -> bool:
-        """Whether they give those of the next one again."""
-        return bool(getattr(self._env, "begins_alike", True))
-
-    @property
     def is_native(self) -> bool:
         """Whether the present episode is stepped by the native stepper: then call `end`, not `step`."""
         return self._binding is not None and self._binding.taken

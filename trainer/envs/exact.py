@@ -2,9 +2,7 @@
 
 Where all of its state can be taken (`trainer.envs.snapshots`), that is put back. Else its episode is played again: the
 seed, the same actions, and what the last step gave must then be what it was, to the bit. Both are tried in each process
-before its first episode; where neither holds, a state says so, and a resume begins the episode anew. An
-environment that is too slow to be tried even once is played again: what comes out otherwise is seen there. An episode
-that another process's state put back there is not: its beginning is not known, and its state is taken as that was.
+before its first episode; where neither holds, a state says so, and a resume begins the episode anew.
 """
 
 from __future__ import annotations
@@ -32,11 +30,9 @@ REPLAY, ANEW = "replay", "anew"
 CHECKED_STEPS = 12
 #: So often: what is missing may matter now and then only.
 CHECKS = 4
-#: After so long no further check is made, once one has held.
+#: After so long no further check is made. An environment that takes `suite.BEGIN_S` for the first one is too slow to be
+#: trained on, and ends with that sentence.
 CHECK_S = 60.0
-#: For the first that holds, whatever failed before: half of what a worker has until its first episode has begun
-#: (`workers.BEGIN_S`). The other half is for making the instances, and for that episode's beginning.
-FIRST_S = 150.0
 #: Many environments keep their seed in a number with a sign.
 SEEDS = 2**31
 #: Steps of an episode before that one: what an instance did must not matter.
@@ -64,15 +60,10 @@ class PlayedEnv(Protocol):
 
 @dataclass(frozen=True)
 class Exactness:
-    """How states are taken. `told`: what a user should know of it, in a sentence. `is_tried`: False where there was no
-    time to find out whether its own state is exact. `begins_alike`: whether a seed begins the same episode each time,
-    as far as is known.
-    """
+    """How states are taken. `told`: what a user should know of it, in a sentence."""
 
     way: str
     told: str | None = None
-    is_tried: bool = True
-    begins_alike: bool = True
 
 
 class StepError(Exception):
@@ -88,22 +79,11 @@ class ExactEnv:
         self._chosen: SnapshotWay | None = None if choice.way in {REPLAY, ANEW} else way_of(played.upstream)
         #: By which this episode's state is taken: the chosen one, or that which it was put back by.
         self._way = self._chosen
-        self._is_put_back = False
         self._seed = 0
         self._steps = 0
         self._last: Outcome | None = None
         #: Of this episode, to play it again; None where nobody will, or where it did not begin here.
         self._actions: list[npt.NDArray[Any]] | None = None
-
-    @property
-    def repeats(self) -> bool:
-        """Whether the same actions give the same steps of this episode again, from its state or its beginning."""
-        return self._is_put_back or self.begins_alike
-
-    @property
-    def begins_alike(self) -> bool:
-        """Whether they give those of the next one again."""
-        return self._choice.way != ANEW and self._choice.begins_alike
 
     @property
     def simulation(self) -> Any:
@@ -123,7 +103,7 @@ class ExactEnv:
     def reset(self, start: int, seed: int) -> Obs:  # noqa: ARG002 - there are no fixed starts
         """Begin an episode."""
         self._seed, self._steps = seed % SEEDS, 0
-        self._way, self._is_put_back = self._chosen, False
+        self._way = self._chosen
         self._actions = [] if self._choice.way == REPLAY else None
         try:
             obs = self._played.reset(self._seed)
@@ -215,89 +195,31 @@ class ExactEnv:
         own = {name.removeprefix(_OWN): array for name, array in state.tensors.items() if name.startswith(_OWN)}
         way.put(State(own, state.numbers["own"]))
         self._steps, self._actions = int(state.numbers["steps"]), None
-        self._is_put_back = self._choice.way != ANEW or not self._choice.is_tried
-        if not self._choice.is_tried:
-            self._way = way
-
-
-class _Hurry:
-    """How long checks may take, in seconds since the first reset."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._began: float | None = None
-        #: Whether the way that is tried has held once.
-        self.has_held = False
-        #: Whether it ended one: nothing else tells that from an environment's own error.
-        self.has_refused = False
-        #: Whether each episode that was begun twice went the same way.
-        self.begins_alike = True
-
-    def look(self) -> None:
-        """Errors: TimeoutError once it is too late."""
-        now = self._clock()
-        if self._began is None:
-            self._began = now
-        if now - self._began >= (CHECK_S if self.has_held else FIRST_S):
-            self.has_refused = True
-            raise TimeoutError("it is too slow to be tried")
-
-
-class _HurriedEnv:
-    """`played` until it is too late: then it plays no more."""
-
-    def __init__(self, played: PlayedEnv, hurry: _Hurry) -> None:
-        self._played = played
-        self._hurry = hurry
-
-    @property
-    def upstream(self) -> Any:
-        return self._played.upstream
-
-    def reset(self, seed: int) -> Obs:
-        self._hurry.look()
-        return self._played.reset(seed)
-
-    def step(self, action: Actions) -> Outcome:
-        self._hurry.look()
-        return self._played.step(action)
-
-    def close(self) -> None:
-        self._played.close()
 
 
 def choose_exactness(
     make: Callable[[], PlayedEnv], action: Box | Discrete, clock: Callable[[], float] = time.monotonic
 ) -> Exactness:
-    """The best way that holds for what `make` makes: tried on a few steps, for `CHECK_S`, or until it has held once,
-    for `FIRST_S` at most. Errors: those of `make`; whatever is for a moment (`is_for_a_moment`), which says nothing of
-    a way.
+    """The best way that holds for what `make` makes, tried on a few steps. Errors: those of `make`; whatever is for a
+    moment (`is_for_a_moment`), which says nothing of a way.
     """
-    hurry = _Hurry(clock)
     with closing(make()) as probe:
         way = way_of(probe.upstream)
-    found_out: list[str] = []
+    told = None
     for name in ([] if way is None else [way.name]) + [REPLAY]:
-        why = _why_not(make, name, action, hurry)
-        told = f"its own state is not exact ({found_out[0]}); a resume plays its episodes again" if found_out else None
+        why = _why_not(make, name, action, clock)
         if why is None:
-            return Exactness(name, told, begins_alike=name == REPLAY or hurry.begins_alike)
-        if hurry.has_refused:
-            untried = f"its states could not be tried in {FIRST_S:.0f} s: a resume plays its episodes again"
-            return Exactness(REPLAY, told or untried, is_tried=bool(found_out))
-        found_out.append(why)
+            return Exactness(name, told)
+        told = f"its own state is not exact ({why}); a resume plays its episodes again"
     return Exactness(ANEW, f"it cannot be put back in mid-episode ({why}): a resume begins its episodes anew")
 
 
-def _why_not(make: Callable[[], PlayedEnv], way: str, action: Box | Discrete, hurry: _Hurry) -> str | None:
-    """Why `way` does not hold; None: it did so often as there was time for, and once at least. Errors: whatever is for
-    a moment.
-    """
+def _why_not(make: Callable[[], PlayedEnv], way: str, action: Box | Discrete, clock: Callable[[], float]) -> str | None:
+    """Why `way` does not hold; None: it does. Errors: whatever is for a moment."""
     rng = np.random.default_rng(0)
-    hurry.has_held = False
     with ExitStack() as stack:
-        played = [_HurriedEnv(stack.enter_context(closing(make())), hurry) for _ in range(2)]
-        one, other = (ExactEnv(each, Exactness(way)) for each in played)
+        one, other = (ExactEnv(stack.enter_context(closing(make())), Exactness(way)) for _ in range(2))
+        began = clock()
         try:
             one.reset(0, 0)
             _bits(one, list(drawn_actions(rng, action, _EARLIER_STEPS)))
@@ -315,13 +237,10 @@ def _why_not(make: Callable[[], PlayedEnv], way: str, action: Box | Discrete, hu
                     env.restore(state)
                     if _bits(env, then) != expected:
                         return "the same actions do not give the same steps twice"
-                hurry.has_held = True
-                if way != REPLAY and hurry.begins_alike:
-                    hurry.begins_alike = _begun(one, seed, then) == _begun(other, seed, then)
+                if clock() - began >= CHECK_S:
+                    break
         except Exception as error:
-            if hurry.has_refused and hurry.has_held:
-                return None
-            if is_for_a_moment(error) and not hurry.has_refused:
+            if is_for_a_moment(error):
                 raise
             if way == REPLAY and isinstance(error, EpisodeLostError):
                 # In the same words in every process, so that they are said once.
@@ -344,12 +263,6 @@ def _bits(env: ExactEnv, actions: Sequence[Actions]) -> list[tuple[Any, ...]]:
         if outcome.terminated or outcome.truncated:
             break
     return seen
-
-
-def _begun(env: ExactEnv, seed: int, actions: Sequence[Actions]) -> list[tuple[Any, ...]]:
-    """What `actions` give from the beginning of an episode."""
-    env.reset(0, seed)
-    return _bits(env, actions)
 
 
 def _last_of(outcome: Outcome) -> dict[str, npt.NDArray[Any]]:

@@ -86,12 +86,11 @@ class EnvGroup:
             self.step()
         elif message.op == channel.START:
             self.start(message.meta["indices"], message.meta["attempt"], tell)
-            meta = self._not_as_before()
         elif message.op == channel.SNAPSHOT:
             arrays, meta = self.snapshot()
         elif message.op == channel.RESTORE:
             self.restore(message.arrays, message.meta, tell)
-            meta = self._not_as_before()
+            meta = {"lost": [slot.index for slot in self._slots if slot.was_lost]}
         elif message.op == channel.LOOK:
             arrays, meta = self.look(message.meta["index"])
         else:
@@ -215,16 +214,6 @@ class EnvGroup:
                 names = ", ".join(self._instances.suite.spaces.tasks[:3])
                 words = "%s: the observation %r goes from %g to %g, and its space from %g to %g: nets learn badly from "
                 _log.warning(words + "large numbers; scale what it gives", names, key, low, high, spec.low, spec.high)
-
-    def _not_as_before(self) -> dict[str, list[int]]:
-        """The environments that make other steps each time, those that do from their next episode on, and those that
-        did not get theirs back.
-        """
-        return {
-            "anew": [slot.index for slot in self._slots if not slot.repeats],
-            "until_end": [slot.index for slot in self._slots if not slot.begins_alike],
-            "lost": [slot.index for slot in self._slots if slot.was_lost],
-        }
 
     def _present(self, slot: EnvSlot) -> None:
         """Where `slot` stands now, for watchers."""

@@ -43,9 +43,9 @@ class VectorEnv:
     Where every task is stepped natively, `num_workers` is the number of threads of this process (0: the caller's), and
     there are no worker processes. Which task an environment plays is `scheduled_task` of its episode count; which
     start, a draw from its own stream.
-    A worker that dies or hangs is replaced without a difference (`trainer.envs.workers`). A thread that hangs in the
-    simulator cannot be ended by itself: then the whole process stalls, which is the orchestrator's business.
-    After an EnvError the vector is closed: build a new one and restore the last state.
+    A worker that dies or hangs is named in an EnvError; a thread that hangs in the simulator cannot be ended by itself:
+    then the whole process stalls, which is the orchestrator's business. After an EnvError the vector is closed: build a
+    new one and restore the last state.
     """
 
     def __init__(self, spec: VectorSpec, num_workers: int = 0, stepper: StepperChoice = "auto") -> None:
