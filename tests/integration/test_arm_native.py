@@ -181,26 +181,6 @@ def test_an_error_of_the_simulator_names_the_environment():
     group.close()
 
 
-def test_the_error_of_one_stepper_is_not_that_of_another():
-    """Both have a handler for MuJoCo's errors, of which there is one place."""
-    pytest.importorskip("metaworld")
-    from suites import metaworld
-
-    from trainer.envs.suites.metaworld.native.library import load as load_other
-
-    load_other()
-    spec = VectorSpec(metaworld(("reach-v3",), 10), 1, 0)
-    for group, env in (
-        (group_of(spec_of()), lambda group: group._slots[0]._env),
-        (group_of(spec), lambda group: group._slots[0]._env.upstream.upstream),
-        (group_of(spec_of()), lambda group: group._slots[0]._env),
-    ):
-        env(group).model.opt.integrator = 99
-        with pytest.raises(EnvError, match="the simulator failed"):
-            group.step()
-        group.close()
-
-
 def test_what_differs_in_a_bit_is_stepped_by_python(tmp_path, caplog, monkeypatch):
     wrong = library.ArmLibrary(tmp_path / "native")
     monkeypatch.setattr(trial, "load", lambda: wrong)

@@ -147,16 +147,6 @@ def test_each_environment_has_its_own_goals_and_the_seed_decides_them(spec):
     assert goals_of(1).tobytes() != goals_of(2).tobytes()
 
 
-@pytest.mark.long
-def test_what_is_returned_belongs_to_the_caller(spec):
-    with VectorEnv(spec, 2) as envs:
-        envs.reset()
-        step = envs.step(actions_at(0, 5))
-        kept = as_bytes(step)
-        envs.step(actions_at(1, 5))
-        assert as_bytes(step) == kept
-
-
 def per_env(step: Step, count):
     own = {field.name: getattr(step, field.name) for field in fields(step)}
     return {name: to_bytes(picked(v, slice(count)) if isinstance(v, dict) else v[:count]) for name, v in own.items()}
@@ -210,18 +200,6 @@ def test_a_state_of_other_tasks_or_goals_is_refused(spec, num_workers):
     others = replace(spec, suite=metaworld(TASKS[:2], 12))
     with VectorEnv(others, num_workers) as envs, refused("env.state-of-other-tasks"):
         envs.restore(state)
-
-
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ({"num_envs": 0}, "at least 1"),
-        ({"scripts": ()}, "each needs one"),
-    ],
-)
-def test_an_impossible_vector_is_refused(spec, change, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        VectorEnv(replace(spec, **change))
 
 
 def test_stepping_before_the_start_or_with_a_wrong_shape_is_refused(spec):
@@ -307,10 +285,3 @@ def test_an_interrupted_evaluation_is_no_evaluation():
     assert evaluate(still, metaworld(TASKS[:1]), 1, interrupted=after_five) is None
     assert len(asked) == 6
     assert evaluate(still, metaworld(TASKS[:1]), 1, interrupted=lambda: True) is None
-
-
-def test_an_evaluation_reports_how_far_it_is():
-    seen = []
-    evaluate(still, metaworld(TASKS[:1], 3), 12, progress=lambda done, total: seen.append((done, total)))
-    assert seen[-1] == (12, 12)
-    assert seen == sorted(set(seen))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +14,6 @@ from suites import metaworld
 pytest.importorskip("metaworld")
 
 import metaworld as upstream
-import mujoco
 from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 from metaworld.policies import ENV_POLICY_MAP
 from refused import refused
@@ -27,7 +25,6 @@ from trainer.envs.native.verdicts import are_same
 from trainer.envs.shared import SharedBuffers
 from trainer.envs.step import Script, VectorSpec
 from trainer.envs.suite import StepperUnavailableError
-from trainer.envs.suites.metaworld import suite as metaworld_suite
 from trainer.envs.suites.metaworld.goals import goal_table
 from trainer.envs.suites.metaworld.native import library
 from trainer.envs.suites.metaworld.native.library import load as load_stepper
@@ -211,40 +208,6 @@ def test_stepping_beside_the_caller_gives_what_stepping_gives(spec, by_python, n
         assert [as_bytes(envs.reset()), *asynchronously(envs, range(150))] == by_python
 
 
-@pytest.mark.parametrize(("num_workers", "stepper"), [(0, "python"), (2, "python"), (2, "native")])
-def test_nothing_may_come_between_the_begin_of_a_step_and_its_end(spec, num_workers, stepper):
-    with VectorEnv(spec, num_workers, stepper) as envs:
-        envs.reset()
-        with pytest.raises(RuntimeError, match="step_async"):
-            envs.step_wait()
-        envs.step_async(actions_at(0, envs.num_envs))
-        for call in (envs.snapshot, lambda: envs.step(actions_at(1, 5)), lambda: envs.step_async(actions_at(1, 5))):
-            with pytest.raises(RuntimeError, match="under way"):
-                call()
-        envs.step_wait()
-        envs.snapshot()
-        envs.step_async(actions_at(1, envs.num_envs))  # and is closed in its midst
-
-
-def test_where_the_system_has_no_thread_to_help_the_callers_steps(spec, by_python, monkeypatch, caplog):
-    monkeypatch.setattr(load_stepper().free, "open_team", lambda _helpers: None)
-    with VectorEnv(spec, 3, "auto") as envs:
-        assert [as_bytes(envs.reset()), *played(envs, range(150))] == by_python
-    assert "the system gives no more threads" in caplog.text
-
-
-def test_where_the_system_has_no_thread_for_a_step_the_caller_makes_it(spec, by_python, monkeypatch):
-    def refuse(_thread):
-        raise RuntimeError("can't start new thread")
-
-    with VectorEnv(spec, 0, "native") as envs:
-        seen = [as_bytes(envs.reset())]
-        with monkeypatch.context() as patch:
-            patch.setattr(threading.Thread, "start", refuse)
-            seen += asynchronously(envs, range(2))
-        assert [*seen, *asynchronously(envs, range(2, 150))] == by_python
-
-
 @pytest.mark.parametrize("stop_at_success", [False, True])
 def test_evaluations_end_alike(stop_at_success):
     tasks = ("reach-v3", "drawer-close-v3")
@@ -335,29 +298,6 @@ def test_a_step_after_upstreams_last_one_is_an_error(spec):
     with refused("env.failed", number=0, task="reach-v3", why=re.compile("the episode is over")):
         group.step()
     group.close()
-
-
-def test_a_number_outside_its_range_is_upstreams_error(spec):
-    group, _ = group_of(spec, NATIVE)
-    group.stepper.rows["init_tcp"][1] = group.stepper.rows["object_init"][1]  # push: the margin becomes -0.005
-    with refused("env.failed", number=1, task="push-v3", why=re.compile("margin is negative")):
-        group.step()
-    group.close()
-
-
-def test_mujoco_itself_still_raises_in_python(spec):
-    """Its handler is ours from the first use on; the bindings' own comes first."""
-    load_stepper()
-    model = mujoco.MjModel.from_xml_string("<mujoco/>")
-    model.opt.integrator = 99
-    with pytest.raises(mujoco.FatalError):
-        mujoco.mj_step(model, mujoco.MjData(model))
-
-
-def test_every_task_of_the_benchmark_is_ported():
-    assert set(PORTS) == set(MT50)
-    with pytest.raises(ValueError, match="can be auto, native, python"):
-        metaworld_suite.native_tasks(MT10, "fast")
 
 
 def test_a_function_that_numpy_does_not_have_for_doubles_is_no_stepper(monkeypatch: pytest.MonkeyPatch) -> None:

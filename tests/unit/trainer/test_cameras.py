@@ -108,15 +108,6 @@ def test_somebody_elses_renderer_made_and_freed_between_changes_nothing():
     assert len(set(seen[0])) == 2
 
 
-def test_what_films_need_of_the_model_stays(arm):
-    env = arm()
-    buffer, quality = env.model.vis.global_, mujoco.MjModel.from_xml_string(TWO_BALLS).vis.quality
-    assert buffer.offwidth >= 480
-    model, data = scene_of()
-    Cameras("kept", model, ("upright",), 16).picture(data)
-    assert (model.vis.quality.offsamples, model.vis.quality.shadowsize) == (quality.offsamples, quality.shadowsize)
-
-
 def test_a_driver_that_draws_differently_each_time_is_refused(monkeypatch):
     model, _ = scene_of()
     monkeypatch.setattr(cameras._own, "is_checked", False, raising=False)

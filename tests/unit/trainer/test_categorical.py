@@ -27,10 +27,6 @@ def test_the_mean_weighs_the_values_by_their_probabilities():
     assert categorical.mean(logits, GRID).tolist() == pytest.approx([0.0, (-2 - 1 + 0 + 1 + 8) / 8], abs=1e-6)
 
 
-def test_what_is_no_number_comes_out_as_none_and_not_as_an_index():
-    assert all(math.isnan(one) for one in target([0.2, 0.2, 0.2, 0.2, 0.2], math.nan, 0.9)[:2])
-
-
 @pytest.mark.parametrize(("limit", "bins"), [(10.0, 101), (10.0, 1001), (350.0, 101), (2.5, 51)])
 def test_what_is_beyond_an_end_lies_on_it(limit, bins):
     """Neighbours on the grid are rounded, so their distance is no measure."""
@@ -54,10 +50,3 @@ def test_of_two_distributions_the_one_with_the_smaller_mean_counts():
     assert torch.equal(categorical.smaller(logits, grid), expected)
     logits[0, 7] = logits[1, 8] = math.nan
     assert categorical.smaller(logits, grid).isnan().all(-1).nonzero().flatten().tolist() == [7, 8]
-
-
-def test_the_cross_entropy_is_the_expected_surprise():
-    # log softmax of (0, 0, ln 2, 0, 0) is (ln 1/6, ln 1/6, ln 1/3, ln 1/6, ln 1/6)
-    logits = torch.tensor([0, 0, math.log(2), 0, 0])
-    wanted = torch.tensor([0.0, 0.25, 0.75, 0.0, 0.0])
-    assert categorical.cross_entropy(logits, wanted).item() == pytest.approx(0.25 * math.log(6) + 0.75 * math.log(3))

@@ -49,24 +49,3 @@ def test_an_end_that_never_answers_is_silent_and_one_that_answers_late_is_not(en
     answer.start()
     assert here.receive(60).op == channel.DONE
     answer.join()
-
-
-def test_an_end_that_stops_in_the_middle_of_a_message_is_silent(ends):
-    here, there = ends
-    there._socket.sendall(channel._HEAD.pack(channel.DONE, 0, 8) + b"half")
-    with pytest.raises(TimeoutError):
-        here.receive(0.03)
-
-
-def test_an_end_that_reads_nothing_is_silent_too(ends):
-    with pytest.raises(TimeoutError):
-        ends[0].send(channel.RESTORE, None, LARGE, 0.03)
-
-
-def test_an_end_that_is_gone_is_not_called_silent(ends):
-    here, there = ends
-    there.close()
-    with pytest.raises(EOFError):
-        here.receive(60)
-    with pytest.raises(EOFError):
-        here.send(channel.STEP, None, LARGE, 60)

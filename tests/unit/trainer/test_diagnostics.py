@@ -23,7 +23,6 @@ from trainer.training.features import diagnostics
 from trainer.training.run import capture, row
 
 pytestmark = pytest.mark.trainer
-CPU = torch.device("cpu")
 TASKS = ("reach-v3", "push-v3", "door-open-v3")
 KINDS = {
     "mlp": {},
@@ -82,23 +81,6 @@ def test_neurons_far_below_their_layers_mean_are_dormant_and_so_is_a_layer_where
     assert dormant([torch.zeros(3), torch.tensor([1.0])]) == 0.75
 
 
-class OnAMacsGpu(torch.Tensor):
-    """Where there are no doubles, until a tensor comes to the CPU."""
-
-    @classmethod
-    def __torch_function__(cls, func, types, args=(), kwargs=None):
-        if func is torch.Tensor.double:
-            raise TypeError("Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64")
-        if func is torch.Tensor.cpu:
-            return args[0].as_subclass(torch.Tensor)
-        return super().__torch_function__(func, types, args, kwargs or {})
-
-
-def test_a_device_without_doubles_is_diagnosed_too():
-    assert dormant([torch.tensor([1.0, 0.0]).as_subclass(OnAMacsGpu)]) == 0.5
-    assert effective_rank(torch.eye(3).as_subclass(OnAMacsGpu)) == 3
-
-
 def test_the_activity_of_a_net_is_what_its_hidden_neurons_fire_over_the_rows():
     net = MLP(2, (3,), 1, stream())
     net.layers[0].weight.data.copy_(torch.tensor([[1.0, 0.0], [0.0, 2.0], [-1.0, 0.0]]))
@@ -148,15 +130,6 @@ def with_singular_values(values, rows, width):
 def test_the_effective_rank_counts_the_values_that_make_up_99_percent(rows, width, values, rank):
     assert DELTA == 0.01
     assert effective_rank(with_singular_values(values, rows, width).float()) == rank
-
-
-def test_the_effective_rank_of_nothing_is_0_and_of_nan_is_nan():
-    assert effective_rank(torch.zeros(5, 3)) == 0
-    assert math.isnan(effective_rank(torch.full((5, 3), math.nan)))
-
-
-def test_the_norm_is_of_all_together():
-    assert norm([torch.tensor([3.0]), torch.tensor([[0.0, 4.0]])]) == pytest.approx(5.0)
 
 
 # Q and TD errors, by hand.

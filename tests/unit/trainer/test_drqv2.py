@@ -14,10 +14,7 @@ import torch
 from refused import refused
 
 from trainer.algorithms.base import Context
-from trainer.algorithms.common import graph_check
 from trainer.algorithms.common.adoption import adopt
-from trainer.algorithms.common.cuda_graph import GRAPH
-from trainer.algorithms.common.graph_check import made_up
 from trainer.algorithms.common.observations import FeatureCache
 from trainer.buffers.experience import Experience
 from trainer.buffers.rows import Batch
@@ -237,21 +234,6 @@ def test_a_frozen_encoder_reads_each_observation_once_and_ends_by_themselves():
         wanted = [encoder(torch.from_numpy(each[IMAGE])).numpy() for each in (obs, following, shown)]
     for found, features in zip((kept.obs, kept.step.next_obs, kept.step.obs), wanted, strict=True):
         assert np.allclose(found[IMAGE], features, atol=1e-6)
-
-
-def test_where_the_encoder_is_frozen_a_graph_is_tried_with_rows_as_they_are_kept(monkeypatch):
-    tried = []
-
-    def leaves(kind, training, spaces, _device):
-        learning = kind(Context(training, spaces, 3, CPU, Experience(training, spaces)))
-        tried.append(learn(learning, made_up(training.off_policy, spaces, 0)))
-        return True
-
-    monkeypatch.setattr(graph_check, "leaves_same_bits", leaves)
-    training = training_of("td3", encoder={"freeze": True}).changed(cuda_graph=True)
-    way, _ = find(ALGORITHMS, "td3").choose_launch_mode(training, SPACES, torch.device("cuda"), None)
-    assert way == GRAPH
-    assert len(tried) == 1
 
 
 def test_a_learner_behind_another_frozen_encoder_is_not_adopted():

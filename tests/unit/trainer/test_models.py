@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -13,7 +12,6 @@ mujoco = pytest.importorskip("mujoco")
 pytest.importorskip("metaworld")
 from trainer.config.section import TrainingSection, resolve  # noqa: E402 - needs the extra
 from trainer.envs import suite as early  # noqa: E402
-from trainer.envs.suite import suite_of  # noqa: E402
 from trainer.envs.suites.metaworld import resets as models  # noqa: E402
 
 pytestmark = pytest.mark.trainer
@@ -48,45 +46,6 @@ def test_what_cannot_be_compiled_is_told_to_who_wants_it(tmp_path: Path, begun: 
     for _ in range(2):
         with pytest.raises(ValueError, match=r"missing\.xml"):
             models.model_of(missing)
-
-
-def test_the_environments_of_a_training_take_all_that_it_began(begun: dict[str, Any]) -> None:
-    training = resolve(TrainingSection(preset="guide"))
-    early.begin_early(training.env, training.seed)
-    assert len(begun) == 8
-    opened = suite_of(training).open()
-    kept = [opened.make(task) for task in range(len(opened.spaces.tasks))]
-    assert begun == {}
-    for env in kept:
-        env.close()
-
-
-def test_what_nobody_takes_is_dropped(begun: dict[str, Any]) -> None:
-    early.begin_early(resolve(TrainingSection(preset="guide")).env, 0)
-    early.drop_early()
-    assert begun == {}
-    early.drop_early()
-
-
-def test_no_more_is_begun_than_may_be_for_nothing(begun: dict[str, Any]) -> None:
-    models.compile_ahead(f"/nowhere/{number}.xml" for number in range(50))
-    assert len(begun) == 16
-
-
-def test_where_there_is_no_thread_nothing_is_begun(begun: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: object) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refused)
-    models.compile_ahead(["/nowhere/one.xml"])
-    assert begun == {}
-
-
-@pytest.mark.parametrize("preset", ["reach-pixels", "arm-sac", "cartpole-ppo"])
-def test_of_what_draws_and_of_other_suites_nothing_is_begun(begun: dict[str, Any], preset: str) -> None:
-    """How MuJoCo draws must be told before it is loaded."""
-    early.begin_early(resolve(TrainingSection(preset=preset)).env, 0)
-    assert begun == {}
 
 
 def test_a_suite_that_cannot_be_opened_is_told_of_where_it_is_needed(

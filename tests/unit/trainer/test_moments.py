@@ -59,27 +59,3 @@ def test_moments_are_looked_through_where_torch_counts_no_further() -> None:
     optimizer_step(optimizer)
     assert int(moments["step"]) == 2**24
     assert not moments["exp_avg"].any()
-
-
-class Still(torch.optim.Adam):
-    """Changes nothing."""
-
-    def step(self) -> None:  # type: ignore[override]
-        pass
-
-
-def test_nothing_is_read_of_moments_elsewhere() -> None:
-    """As of a GPU, whose numbers cannot be read while a graph is recorded."""
-    parameter = nn.Parameter(torch.ones(2, device="meta"))
-    optimizer = Still([parameter])
-    optimizer.state[parameter] = {"step": torch.zeros((), device="meta"), "exp_avg": torch.zeros(2, device="meta")}
-    optimizer_step(optimizer)
-
-
-def test_a_moment_that_is_not_finite_stays() -> None:
-    parameter = nn.Parameter(torch.ones(2))
-    optimizer = torch.optim.Adam([parameter])
-    for _ in range(200):
-        parameter.grad = torch.tensor([float("nan"), 1.0])
-        optimizer_step(optimizer)
-    assert all(bool(moment[0].isnan()) for moment in moments_of(optimizer).values() if moment.ndim)

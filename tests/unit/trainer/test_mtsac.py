@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from suites import SPACES, act_deterministic, learn, learner_of, state_of
+from suites import learn, learner_of, state_of
 
 pytest.importorskip("torch")
 
 import torch
 from needs import is_missing
-from refused import refused
 from torch import nn
 
 from trainer.algorithms.common import categorical
-from trainer.algorithms.common.multitask import actor_and_critics, inputs_of
+from trainer.algorithms.common.multitask import inputs_of
 from trainer.algorithms.common.native.update import NativeUpdates
 from trainer.algorithms.common.sharding import Sample
 from trainer.buffers.rows import Batch
 from trainer.config.section import TrainingSection, resolve
-from trainer.envs.spaces import STATE, ArraySpec
 from trainer.machine import products
 from trainer.machine.building import NoLibraryError
 from trainer.nets.distributions import sample
-from trainer.nets.mlp import MLP
 
 pytestmark = pytest.mark.trainer
 TASKS = ("reach-v3", "push-v3", "door-open-v3")
@@ -181,12 +177,6 @@ def first_name(net):
     return next(name for name, _ in net.named_parameters())
 
 
-def test_a_picture_that_is_called_a_state_is_refused():
-    training = resolve(TrainingSection(preset="debug", tasks=TASKS))
-    with refused("algorithm.needs-a-row"):
-        actor_and_critics(training, replace(SPACES, obs={STATE: ArraySpec((3, 64, 64), "uint8")}), None)
-
-
 def test_the_log_density_stays_finite_where_the_squashing_is_saturated():
     _, log_prob = sample(torch.full((1, 4), 30.0), torch.full((1, 4), -10.0), torch.zeros(1, 4))
     # per action: log N(0) at sigma e^-10, minus log(1 - tanh(30)^2) = 2 (log 2 - 30) to the last digit
@@ -202,12 +192,6 @@ def test_rewards_are_scaled_so_that_no_return_of_their_task_leaves_the_grid():
     assert learner.largest_reward.tolist() == [8.0, 2.0, 0.0]
     learner.note_rewards(task, torch.ones(4))
     assert learner.scaled(task, torch.ones(4), learner.largest_reward).tolist()[:3] == [0.125, 0.125, 0.5], "remembered"
-
-
-def test_entropy_is_steered_to_minus_the_numbers_of_an_action_where_nobody_says_otherwise():
-    env = {"name": "arm"}
-    assert learner_of(resolve(TrainingSection(preset="debug", env=env))).target_entropy == -7
-    assert learner_of(resolve(TrainingSection(preset="debug", env=env, target_entropy=-1.5))).target_entropy == -1.5
 
 
 @pytest.mark.parametrize("route", [products.PLAIN, products.ONEDNN])
@@ -228,19 +212,3 @@ def test_a_restored_learner_goes_on_bit_by_bit_on_two_threads_with_either_librar
         assert all(torch.equal(found[name], tensor) for name, tensor in wanted.items())
     finally:
         torch.backends.mkldnn.matmul.fp32_precision = before
-
-
-def test_playing_greedily_takes_no_noise_and_ignores_the_batch_around_it():
-    learner = a_learner()
-    state = learner.noise.get_state()
-    obs = np.random.default_rng(0).standard_normal((3, 39)).astype(np.float32)
-    actions = act_deterministic(learner, state_of(obs), np.array([0, 1, 2], np.int32))
-    assert actions.dtype == np.float32
-    assert torch.equal(state, learner.noise.get_state())
-    assert np.allclose(actions[1:2], act_deterministic(learner, state_of(obs[1:2]), np.array([1])), atol=1e-6)
-
-
-def test_a_layer_is_drawn_within_one_over_the_root_of_its_inputs():
-    net = MLP(100, (50,), 1, torch.Generator().manual_seed(0))
-    assert 0.09 < net.layers[0].weight.abs().max() <= 0.1
-    assert 0.12 < net.layers[1].weight.abs().max() <= 50**-0.5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import re
 import threading
 from dataclasses import replace
@@ -20,7 +19,6 @@ pytest.importorskip("torch")
 import torch
 from refused import refused
 
-from trainer.algorithms.base import Context
 from trainer.algorithms.common.cuda_graph import GRAPH, KERNELS, NATIVE
 from trainer.algorithms.common.multitask import inputs_of
 from trainer.algorithms.common.native import library
@@ -28,11 +26,9 @@ from trainer.algorithms.common.native.library import ThreadPair
 from trainer.algorithms.common.native.update import NativeUpdates
 from trainer.algorithms.common.sharding import Sample
 from trainer.algorithms.mtsac import MTSAC
-from trainer.buffers.experience import Experience
 from trainer.buffers.rows import Batch
 from trainer.config.section import TrainingSection, resolve
-from trainer.envs.suite import spaces_of
-from trainer.machine import building, products
+from trainer.machine import products
 from trainer.machine.building import NoLibraryError, find_or_build
 from trainer.nets import distributions
 
@@ -105,26 +101,6 @@ def test_gradients_of_any_shape_are_those_of_torch(rows, actor, critic, heads, s
         learning_rate=1e-6,
     )  # fmt: skip
     assert_alike(both(training, [a_batch(seed, rows)]), 2e-6)
-
-
-def test_moments_of_a_unit_that_never_fires_do_not_become_denormals():
-    learner = learner_of(a_training(actor_hidden=(16, 16)))
-    first = next(module for module in learner.policy.body.modules() if isinstance(module, torch.nn.Linear))
-    with torch.no_grad():
-        first.bias.fill_(-1e3)
-    native = NativeUpdates(learner)
-    native.learn(read(learner, a_batch()))
-    moments = [
-        state[name]
-        for optimizer in learner.optimizers.values()
-        for state in optimizer.state.values()
-        for name in ("exp_avg", "exp_avg_sq")
-    ]
-    for each in moments:
-        each.fill_(1e-36)
-    native.learn(read(learner, a_batch(1)))
-    assert all(not ((each != 0) & (each.abs() < 1e-30)).any() for each in moments)
-    assert any((each == 0).any() for each in moments)
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 8.0, 1e4])
@@ -211,17 +187,6 @@ def test_bits_do_not_depend_on_how_the_compiler_goes_about_it(tmp_path, monkeypa
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
-@pytest.mark.long
-def test_a_library_of_other_numbers_is_not_used_and_left_where_it_is(tmp_path):
-    """What adds and subtracts to round is folded away by fast mathematics: a temperature of 0.3 would be 1."""
-    careless = replace(library.RECIPE, flags=("-O1", "-ffast-math", "-shared", "-fPIC"))
-    with refused("library.unusable"):
-        find_or_build(careless, tmp_path)
-    (left,) = tmp_path.iterdir()
-    assert find_or_build(library.RECIPE, tmp_path).path != left
-    assert left.exists()
-
-
 def test_every_function_is_called_with_as_many_arguments_as_it_has():
     """ctypes takes more than were declared, as whatever they look like."""
     source = (library.SOURCES / "kernels.c").read_text()
@@ -264,20 +229,6 @@ class TestThreadPair:
         meet = threading.Barrier(2, timeout=PATIENCE_S)
         ThreadPair(2).both(meet.wait, meet.wait)
 
-    def test_the_other_thread_computes_no_gradients(self):
-        said = []
-        ThreadPair(2).both(lambda: None, lambda: said.append(torch.is_grad_enabled()))
-        assert said == [False]
-
-    def test_where_no_thread_can_be_started_one_does_both(self, monkeypatch):
-        def refuse(*_args):
-            raise RuntimeError("can't start new thread")
-
-        monkeypatch.setattr(threading.Thread, "start", refuse)
-        pair, done = ThreadPair(2), []
-        pair.both(lambda: done.append(1), lambda: done.append(2))
-        assert (pair.threads, done) == (1, [1, 2])
-
     @pytest.mark.parametrize("threads", [1, 2])
     @pytest.mark.parametrize("failing", [0, 1])
     def test_an_error_of_either_is_raised(self, threads, failing):
@@ -309,55 +260,6 @@ class TestChoice:
     )
     def test_not_where_torch_shares_the_work_or_critics_are_not_plain(self, fields):
         assert library.choose_native(a_training(**fields), None) == (KERNELS, None)
-
-    @pytest.mark.parametrize(
-        ("cores", "width", "batch", "threads"),
-        [(1, 256, 2560, 1), (2, 16, 128, 1), (2, 256, 2560, 2), (64, 1024, 512, 2)],
-    )
-    def test_a_second_thread_takes_a_core_and_large_products(self, cores, width, batch, threads):
-        training = a_training(critic_hidden=(width, 16), batch_size=batch)
-        assert library.threads_for(training, cores) == threads
-        assert library.threads_for(training.changed(threads=4), cores) == 1, "torch has several of its own"
-
-    def test_a_run_has_them(self, monkeypatch):
-        monkeypatch.setattr("trainer.algorithms.mtsac.threads_for", lambda _training, _cores: 2)
-        training = a_training()
-        spaces = spaces_of(training)
-        for way, threads in ((NATIVE, 2), (KERNELS, 1)):
-            context = Context(training, spaces, 3, torch.device("cpu"), Experience(training, spaces), way)
-            assert MTSAC(context)._threads.threads == threads
-
-    @pytest.fixture
-    def stale(self, monkeypatch):
-        """The cache's folder cannot be used, as many times as is said."""
-        monkeypatch.setattr(building, "_PAUSES_S", (0, 0, 0))
-        library.load.cache_clear()
-        real = building._make_private
-
-        def fail(times):
-            left = iter(range(times))
-
-            def make_private(folder):
-                if next(left, None) is not None:
-                    raise OSError(errno.ESTALE, "Stale file handle", str(folder))
-                real(folder)
-
-            monkeypatch.setattr(building, "_make_private", make_private)
-
-        yield fail
-        library.load.cache_clear()
-
-    @pytest.mark.parametrize("recorded", [None, NATIVE])
-    def test_storage_that_fails_for_a_moment_decides_nothing(self, stale, recorded):
-        stale(3)
-        assert library.choose_native(a_training(), recorded) == (NATIVE, None)
-
-    @pytest.mark.parametrize("recorded", [None, NATIVE])
-    def test_storage_that_keeps_failing_ends_the_job_before_it_has_chosen(self, stale, recorded):
-        stale(99)
-        with refused("library.updates-unread", why=re.compile("Stale file handle")) as told:
-            library.choose_native(a_training(), recorded)
-        assert told.value.exit_code == 5
 
     @pytest.mark.parametrize("recorded", [KERNELS, GRAPH])
     def test_a_run_that_was_begun_otherwise_keeps_its_numbers(self, recorded):

@@ -188,15 +188,6 @@ def test_the_steps_that_show_that_it_went_too_far_are_not_learned_from(shards):
     assert [shard.rollout.steps for shard in shards_of(algorithm)] == [0] * shards
 
 
-def test_the_learning_rate_falls_in_a_line_with_the_steps():
-    algorithm = learner("a2c", SPACES["box"], learning_rate=1e-3, learning_rate_steps=100)
-    seen = []
-    for number in range(30):
-        algorithm.rollouts.step = number * 4
-        seen.append(algorithm.rollouts.learning_rate(1e-3))
-    assert seen == pytest.approx([1e-3 * max(0, 1 - number * 4 / 100) for number in range(30)])
-
-
 @given(data=st.data(), gamma=st.floats(0, 1), lam=st.floats(0, 1))
 @settings(max_examples=40, deadline=None)
 def test_advantages_are_the_sum_of_errors_up_to_the_episodes_end(data, gamma, lam):
@@ -296,14 +287,6 @@ def test_densities_entropies_and_their_derivatives_are_torchs(kind):
     )
 
 
-def test_choices_are_drawn_by_their_probabilities():
-    ours = Categorical(Discrete(3))
-    outputs = torch.log(torch.tensor([[0.5, 0.3, 0.2]])).expand(30_000, 3)
-    drawn, _ = ours.sample(outputs, ours.noise(30_000, torch.Generator().manual_seed(0)))
-    shares = torch.bincount(drawn, minlength=3) / 30_000
-    assert torch.allclose(shares, torch.tensor([0.5, 0.3, 0.2]), atol=0.02)
-
-
 def test_a_policy_with_a_scale_goes_through_json_and_its_tensors():
     spec = PolicySpec(SPACES["box"], resolve(TrainingSection(algorithm="ppo")).network, "normal", normalises=True)
     assert PolicySpec.from_json(spec.as_json()) == spec
@@ -354,11 +337,3 @@ def test_an_episode_that_a_resume_could_not_bring_back_is_cut_where_it_was_left(
     assert abs(worth[1]) > 0
     assert sums(found["goes on"]).tolist() == [1, 1, 0, 0]
     assert sums(found["anew"]).tolist() == [1, 0, 0, 0]
-
-
-def test_shards_draw_from_streams_of_their_own_and_see_one_scale():
-    algorithm = learner("ppo", SPACES["box"], shards=2, batch_size=6)
-    obs = {STATE: np.zeros((ENVS, 3), np.float32)}
-    actions = algorithm.act(obs, np.zeros(ENVS, np.int32), 0)
-    assert len(np.unique(actions, axis=0)) == ENVS
-    assert algorithm.nets.encoder_input.moments[STATE].count == pytest.approx(ENVS, rel=1e-3)

@@ -10,13 +10,10 @@ pytest.importorskip("torch")
 
 import torch
 from refused import refused
-from test_drqv2 import batch_of as pictures
-from test_drqv2 import made as drqv2
 from test_mtsac import a_batch
 from test_updates import KINDS, a_training
 
 from trainer.algorithms.base import Context
-from trainer.algorithms.common import categorical
 from trainer.algorithms.common.off_policy import must_be_had, rounding
 from trainer.buffers.experience import Experience
 from trainer.config.find import ALGORITHMS, find
@@ -76,20 +73,6 @@ def test_other_algorithms_round_theirs_too(name):
     assert kinds(tensors) == kinds(plain)
 
 
-def test_what_learns_from_pictures_rounds_too():
-    torch.set_num_threads(1)
-    found = []
-    for precision in ("float32", "bf16"):
-        algorithm, rng = drqv2(precision=precision), np.random.default_rng(0)
-        with rounding(algorithm.settings, CPU):
-            measured = torch.stack([learn(algorithm, pictures(rng)) for _ in range(2)])
-        found.append((measured, algorithm.state().tensors))
-    (exact, plain), (rounded, tensors) = found
-    assert not torch.equal(exact, rounded)
-    torch.testing.assert_close(rounded, exact, rtol=0.05, atol=0.02)
-    assert kinds(tensors) == kinds(plain)
-
-
 def test_it_is_part_of_what_a_run_is_and_float32_is_what_runs_were_before():
     exact, rounded = a_training(), a_training(precision="bf16")
     assert identity(exact) != identity(rounded)
@@ -107,10 +90,3 @@ def test_a_gpu_without_it_is_told_in_one_sentence():
     must_be_had(rounded, gpu, lambda: True)
     must_be_had(rounded, CPU, lambda: False)
     must_be_had(a_training().off_policy, gpu, lambda: False)
-
-
-def test_the_mean_of_a_categorical_critic_is_not_rounded():
-    logits, values = torch.randn(7, 5, generator=torch.Generator().manual_seed(0)), categorical.grid(350.0, 5, CPU)
-    expected = categorical.mean(logits, values)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(categorical.mean(logits, values), expected)

@@ -73,8 +73,3 @@ def test_one_that_hangs_is_ended_and_named_with_what_it_did(monkeypatch, where, 
     with refused("env.silent", task="Stuck"):
         quick.is_quick(suite(id="odd_envs:Stuck", kwargs={"where": where, "at": at}), 1)
     assert more is None or "odd_envs.py" in capfd.readouterr().err  # its program may not have begun
-
-
-def test_it_may_take_as_long_as_in_a_training():
-    limits = [quick._limit_s(doing) for doing in ("being made", "beginning its first episode", "making step 1")]
-    assert limits == [workers.BEGIN_S, workers.BEGIN_S, workers.HUNG_S]

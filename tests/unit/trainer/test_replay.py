@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from suites import FIELDS
 
 from trainer.buffers.experience import Experience
-from trainer.buffers.replay import _FEW, Replay, shares
+from trainer.buffers.replay import Replay, shares
 from trainer.buffers.rows import joined, with_steps
 from trainer.checkpoints.rows import read_into, saved_until, still_needed, write_rows_file
 from trainer.config.section import TrainingSection, resolve
@@ -60,11 +60,6 @@ def test_a_full_ring_forgets_the_oldest_row_of_that_task_only():
     assert replay.arrays()["reward"][2] == 1
 
 
-def test_several_rows_of_one_task_in_one_step_are_all_kept_in_order():
-    replay = filled(8, 2, [[1, 1, 0, 1]])
-    assert replay.arrays()["reward"][4:7].tolist() == [0, 1, 3]
-
-
 @given(st.integers(1, 60), st.lists(st.integers(0, 5), min_size=1, max_size=12), st.integers(0, 100))
 def test_a_batch_is_whole_and_balanced_over_the_tasks_that_have_rows(batch, sizes, turn):
     sizes = np.array(sizes)
@@ -85,17 +80,6 @@ def test_what_is_left_over_goes_round_so_that_all_tasks_get_the_same_in_the_end(
         counts, turn = shares(512, np.full(10, 7), turn)
         total += counts
     assert set(total.tolist()) == {256}
-
-
-def test_tasks_draw_independent_indices():
-    replay = Replay(2000, 2, SUMMED)
-    for _ in range(1000):
-        replay.add(*rows([0, 1], 0))
-    replay.arrays()["reward"][:] = np.concatenate([np.arange(1000), np.arange(1000)])
-    batch = replay.pick(replay.deal(400), np.random.default_rng(0))
-    first, second = batch.reward[batch.task == 0], batch.reward[batch.task == 1]
-    assert abs(np.corrcoef(first, second)[0, 1]) < 0.2
-    assert np.unique(first).size > 150
 
 
 def test_sampling_returns_the_rows_of_the_task_that_it_says():
@@ -224,18 +208,6 @@ def test_row_files_are_the_same_wherever_the_rows_lie(tmp_path, written, read):
     assert same(again, ring)
 
 
-def test_rows_pass_to_the_host_in_parts(monkeypatch):
-    monkeypatch.setattr("trainer.buffers.storage._AT_ONCE", 2)
-    assert all(
-        np.array_equal(ring, host)
-        for ring, host in zip(
-            filled(12, 3, ADDED, CPU).block_since((0, 0, 0)).arrays.values(),
-            filled(12, 3, ADDED).block_since((0, 0, 0)).arrays.values(),
-            strict=True,
-        )
-    )
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_of_more_rows_of_a_task_than_have_room_the_last_ones_stay(kind, monkeypatch):
     """No place is written twice: which of the two a GPU would leave there is not said."""
@@ -253,17 +225,6 @@ def test_of_more_rows_of_a_task_than_have_room_the_last_ones_stay(kind, monkeypa
     assert ring.arrays()["reward"][:4].tolist() == [10, 11, 12, 9]
     assert sorted(ring.rows_of(0)["reward"].tolist()) == [9, 10, 11, 12]
     assert ring.rows_of(1)["reward"].tolist() == [0]
-
-
-@given(st.lists(st.integers(0, 2), min_size=_FEW + 1, max_size=3 * _FEW), st.integers(0, 40))
-def test_many_rows_are_numbered_as_few_are(tasks, before):
-    many, few = Replay(900, 3, SUMMED), Replay(900, 3, SUMMED)
-    for ring in (many, few):
-        ring.counts[:] = before, 0, 2 * before
-    numbers = many._numbered(np.array(tasks))
-    one_by_one = [int(few._numbered(np.array([task]))[0]) for task in tasks]
-    assert numbers.tolist() == one_by_one
-    assert many.counts.tolist() == few.counts.tolist()
 
 
 def training_of(**more):
@@ -286,8 +247,3 @@ def test_others_rows_join_a_batch_on_the_device():
     assert isinstance(device.obs["state"], torch.Tensor)
     assert np.array_equal(device.reward.numpy(), host.reward)
     assert np.array_equal(device.obs["state"].numpy(), host.obs["state"])
-
-
-def test_a_ring_on_the_cpu_takes_no_memory_before_a_row_comes():
-    ring = Replay(3_000_000_000, 3, SUMMED, CPU)
-    assert sum(array.nbytes for array in ring.arrays().values()) > 10**12

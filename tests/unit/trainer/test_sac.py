@@ -13,10 +13,8 @@ pytest.importorskip("torch")
 import torch
 
 from trainer.algorithms.base import Context
-from trainer.algorithms.sac import target_entropy
 from trainer.buffers.experience import Experience
 from trainer.buffers.rows import Batch
-from trainer.config.algorithms import Sac
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.section import TrainingSection, resolve
 from trainer.envs.spaces import STATE, ArraySpec, Box, Discrete, Spaces
@@ -104,11 +102,3 @@ def test_where_it_chooses_one_of_several_means_are_sums_over_all():
     loss = -(np.log(0.5) * (-entropy + 0.89 * np.log(6))).mean()
     assert measured["temperature_loss"] == pytest.approx(loss.item(), rel=1e-4)
     assert not torch.equal(policy.layers[0].weight, algorithm.policy.body.layers[0].weight)
-
-
-def test_the_entropy_that_it_steers_to_is_what_is_usual():
-    settings = Sac()
-    box, several = (Spaces({STATE: ArraySpec((5,))}, action, ("a",), 10) for action in (Box(7), Discrete(4)))
-    assert target_entropy(settings, box) == -7
-    assert target_entropy(settings, several) == pytest.approx(0.89 * np.log(4))
-    assert target_entropy(Sac(target_entropy=0.5), box) == 0.5

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from trainer.algorithms.base import Context
 from trainer.algorithms.common.adoption import adopt, learned_of
-from trainer.algorithms.common.sharding import OptimizerStep, Sample, flat, in_step, mean_in_order, parted, take_steps
+from trainer.algorithms.common.sharding import OptimizerStep, Sample, in_step, mean_in_order, take_steps
 from trainer.buffers.experience import Experience
 from trainer.buffers.rows import Batch
 from trainer.config.find import ALGORITHMS, find
@@ -36,7 +36,6 @@ from trainer.machine.group import Group
 from trainer.training.begin import _envs_of
 from trainer.training.gathering import must_be_the_same, packed, unpacked
 from trainer.training.ranks import Order, assist, hand_out
-from trainer.tuning.trials import _batch_bytes
 
 pytestmark = pytest.mark.trainer
 ROWS, UPDATES = 24, 3
@@ -265,17 +264,6 @@ def test_gradients_are_added_in_the_order_in_step() -> None:
     assert (step.gradients["net"][0].item(), step.measured["loss"].item()) == (0.25, 0.25)
 
 
-def test_what_a_shard_leaves_may_lie_where_the_next_one_leaves_its_own() -> None:
-    place = torch.zeros(2)
-
-    def shard(number: int) -> Any:
-        place.fill_(number)
-        yield OptimizerStep({"net": [place]}, {})
-
-    (step,) = in_step([shard(number) for number in (1, 3)], Group.alone())
-    assert step.gradients["net"][0].tolist() == [2.0, 2.0]
-
-
 def test_shards_go_in_step_so_that_each_sees_the_steps_of_all() -> None:
     net = torch.zeros(1)
 
@@ -295,29 +283,9 @@ def test_shards_go_in_step_so_that_each_sees_the_steps_of_all() -> None:
     assert net.item() == 6.0
 
 
-def test_numbers_that_were_laid_side_by_side_are_found_again() -> None:
-    tensors = [torch.tensor(3.0), torch.arange(6.0).view(2, 3), torch.ones(0)]
-    for one, other in zip(parted(flat(tensors), tensors), tensors, strict=True):
-        assert torch.equal(one, other)
-
-
-def test_updates_of_several_shards_are_not_recorded() -> None:
-    kind = find(ALGORITHMS, "mtsac")
-    section = {"algorithm": {"name": "mtsac", "shards": 2}, "cuda_graph": True}
-    way, why = kind.choose_launch_mode(resolve(TrainingSection(**section)), PLAIN, torch.device("cuda"), None)
-    assert way == "kernels"
-    assert why == "training.cuda_graph is left out: updates of several shards are not recorded"
-
-
 def test_no_shard_is_stepped_in_the_trainers_process_where_workers_are_asked_for() -> None:
     env = {"name": "gymnasium", "id": "odd_envs:Line"}
     training = resolve(TrainingSection(env=env, algorithm={"name": "ppo", "shards": 2}, num_envs=2))
     spec = VectorSpec(suite_of(training), 2, 0)
     with closing(_envs_of(spec, 1, training, Group.alone(), VectorEnv)) as envs:
         assert [len(part.worker_pids) for part in envs.parts.values()] == [1, 1]
-
-
-def test_a_batch_is_sent_where_transitions_are_kept_and_nowhere_else() -> None:
-    one = 2 * (5 * 4 + 3 * 8 * 8) + 4 * 4 + 4 + 1
-    assert _batch_bytes(resolve(TrainingSection(preset="arm-sac", batch_size=32)), SEEN) == 32 * one
-    assert _batch_bytes(resolve(TrainingSection(preset="arm-ppo")), SEEN) == 0

@@ -15,7 +15,7 @@ from odd_suites import OddPointsSettings
 from suites import metaworld
 
 from anchorleg.live.batches import MOST_SCENE_BYTES
-from trainer.config.suites import Arm, Gymnasium
+from trainer.config.suites import Gymnasium
 from trainer.envs.shown import MOST_BODIES, bodies_shown, parts_of, poses_of
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import SuiteRef
@@ -147,21 +147,6 @@ def test_the_camera_is_mujocos_free_one_unless_the_environment_says_otherwise():
     assert (camera["distance"], camera["lookat"], camera["azimuth"]) == (9, [1, 2, 3], usual.azimuth)
 
 
-def test_equal_parts_give_equal_bytes():
-    one, other = (packed_scene(parts_of(env_of(SOME_OF_ALL))) for _ in range(2))
-    assert one == other
-
-
-def test_more_vertices_than_16_bits_count_are_named_with_32():
-    env = env_of(SOME_OF_ALL)
-    parts = parts_of(env)
-    parts.arrays["vertices.0"] = np.random.default_rng(0).normal(size=(65_537, 3)).astype(np.float32)
-    parts.arrays["faces.0"] = np.array([[65_536, 0, 1]], np.int32)
-    scene = SceneFile(packed_scene(parts))
-    assert scene.header["meshes"][0]["wide"] is True
-    assert (scene.triangles(0) == [[65_536, 0, 1]]).all()
-
-
 @pytest.mark.parametrize("name", ["vertices.0", "pos", "rgba"])
 def test_what_is_nowhere_is_refused(name):
     parts = parts_of(env_of(SOME_OF_ALL))
@@ -193,18 +178,6 @@ def test_meta_worlds_bodies_are_where_it_has_them_also_those_that_a_reset_moves(
         sizes.add(packed_scene(parts_of(env)))
     assert len(sizes) == 1, "episodes of a task share their scene"
     assert len(sizes.pop()) < MOST_SCENE_BYTES / 10
-
-
-def test_the_arm_is_shown_with_its_goal():
-    env = SuiteRef(Arm()).open().make(0)
-    env.reset(0, 3)
-    env.step(np.zeros(7, np.float32))
-    model, data = env.simulation
-    scene = SceneFile(packed_scene(parts_of(env)))
-    goal = int(np.flatnonzero(model.body_mocapid >= 0)[0])
-    assert model.body(goal).name in scene.header["bodies"]
-    poses = poses_of(data, bodies_shown(model))
-    assert poses[scene.header["bodies"].index(model.body(goal).name), :3] == pytest.approx(data.mocap_pos[0])
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from refused import refused
 
-from trainer.config.tasknames import MT10, MT50, checked_tasks
+from trainer.config.tasknames import checked_tasks
 from trainer.envs.suites.metaworld import goals as tasks
 
 
@@ -23,15 +23,6 @@ def drawn(monkeypatch):
 
     monkeypatch.setattr(tasks, "_draw", draw)
     return calls
-
-
-def test_each_task_of_a_benchmark_is_another_one():
-    assert len(set(MT50)) == 50
-    assert set(MT10) < set(MT50)
-
-
-def test_a_list_of_tasks_keeps_its_order():
-    assert checked_tasks(["push-v3", "reach-v3"]) == ("push-v3", "reach-v3")
 
 
 @pytest.mark.parametrize(
@@ -49,12 +40,6 @@ def test_a_cached_table_is_the_same_to_the_last_bit_and_not_drawn_again(drawn, t
     assert first.tobytes() == again.tobytes()
     assert (again.dtype, again.shape) == (np.float64, (50, 6))
     assert drawn == [("push-v3", 7)]
-
-
-def test_tables_of_other_tasks_and_seeds_are_kept_apart(drawn, tmp_path):
-    for task, seed in [("push-v3", 7), ("push-v3", 8), ("reach-v3", 7)] * 2:
-        tasks.goal_table(task, seed, tmp_path)
-    assert drawn == [("push-v3", 7), ("push-v3", 8), ("reach-v3", 7)]
 
 
 def _cut(text: str) -> str:

@@ -14,13 +14,11 @@ pytest.importorskip("torch")
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refused import refused
 
 from trainer.algorithms.base import Context
 from trainer.algorithms.common import categorical
 from trainer.buffers.experience import Experience
-from trainer.buffers.rows import Batch, rows_of
-from trainer.config.algorithms import Td3
+from trainer.buffers.rows import Batch
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.section import TrainingSection, resolve
 from trainer.envs.collector import Transition
@@ -309,37 +307,6 @@ def test_with_another_number_of_environments_those_that_stay_go_on(others):
     same([*rows_in(algorithm.off_policy.experience.own), *rows_in(resumed.off_policy.experience.own)], wanted)
 
 
-def test_rows_of_friends_are_of_one_step():
-    algorithm = made(n_step=3)
-    for number, transition in enumerate(played(np.random.default_rng(3), 40)):
-        algorithm.observe(transition, number)
-    rng = np.random.default_rng(4)
-    state = [{STATE: rng.standard_normal((50, 5), np.float32)} for _ in range(2)]
-    reward = np.full(50, 7, np.float32)
-    action = rng.uniform(-1, 1, (50, 4)).astype(np.float32)
-    rows = rows_of(state[0], action, reward, state[1], np.zeros(50, np.uint8))
-    algorithm.off_policy.experience.welcome().add("her", rows, task=1, content="x", policy_step=0, step=0)
-    seen = [algorithm.off_policy.experience.sample(60) for _ in range(5)]
-    steps, theirs = (np.concatenate([getattr(batch, name) for batch in seen]) for name in ("steps", "reward"))
-    assert set(steps[theirs == 7]) == {1}
-    assert set(steps[theirs != 7]) == {1, 2, 3}
-    assert np.isfinite(learn(algorithm, seen[0]).tolist()).all()
-    empty = made(n_step=3).off_policy.experience
-    empty.welcome().add("her", rows, task=1, content="x", policy_step=0, step=0)
-    assert empty.others_row(60)["share"] == 0, "before an own row is whole"
-
-
-def test_nothing_is_owed_while_no_row_is_whole():
-    algorithm = made(n_step=5, random_steps=0)
-    *first, fifth = played(np.random.default_rng(0), 5, chance=0)
-    for transition in first:
-        algorithm.observe(transition, 0)
-        assert algorithm.owed == 0
-    algorithm.observe(fifth, 0)
-    assert algorithm.owed == 5 * ENVS
-    algorithm.update()
-
-
 def test_each_environment_tries_with_a_deviation_of_its_own_until_its_episode_ends():
     algorithm = made(400, exploration_noise=0.05, exploration_noise_max=0.25, random_steps=0)
     with torch.no_grad():  # in the middle, where nothing is clipped
@@ -375,11 +342,3 @@ def test_a_published_policy_brings_the_noise_to_explore_with(high, middle):
     assert np.abs(policy.act(obs, task, torch.Generator().manual_seed(0)) - tried).max() == 0
     x = torch.cat([torch.zeros(1, 5), torch.eye(3)[:1]], 1)
     assert np.allclose(wanted[0], torch.tanh(algorithm.policy.body(x))[0].detach().numpy(), atol=1e-6)
-
-
-def test_deviations_in_the_wrong_order_and_other_critics_are_refused():
-    assert Td3().exploration_noise_max is None
-    with refused("algorithm.noise-max-below-noise"):
-        training_of(exploration_noise_max=0.05)
-    with refused("network.critic-net-of-mtsac", critic_net="heads", algorithm="td3"):
-        resolve(TrainingSection(algorithm="td3", critic_net="heads"))

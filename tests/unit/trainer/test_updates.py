@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 from suites import SPACES
 
@@ -14,7 +12,6 @@ from trainer.algorithms.common.cuda_graph import GRAPH, KERNELS
 from trainer.algorithms.mtsac import MTSAC
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.section import TrainingSection, resolve
-from trainer.training.begin import choose_numerics
 
 pytestmark = pytest.mark.trainer
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -44,13 +41,6 @@ def test_who_records_no_updates_says_so_where_a_graph_was_asked_for(name):
     assert algorithm.choose_launch_mode(training, SPACES, GPU, None) == (KERNELS, sentence)
     assert algorithm.choose_launch_mode(training, SPACES, CPU, None) == (KERNELS, None)
     assert algorithm.choose_launch_mode(training.changed(cuda_graph=False), SPACES, GPU, None) == (KERNELS, None)
-
-
-def test_on_a_cpu_it_is_said_that_a_graph_is_left_out():
-    said = []
-    for cuda_graph in (False, True):
-        choose_numerics(a_training(cuda_graph=cuda_graph), SPACES, CPU, {}, SimpleNamespace(say=said.append))
-    assert said == ["training.cuda_graph is left out: this trains on the cpu, and its settings are for a GPU"]
 
 
 OTHER_BITS = "training.cuda_graph is left out: its updates leave other bits here"

@@ -17,7 +17,7 @@ from refused import refused
 from torch.utils.flop_counter import FlopCounterMode
 
 from trainer.config.find import ENCODERS, find
-from trainer.config.network import ARCHES, EncoderSettings, Network
+from trainer.config.network import EncoderSettings, Network
 from trainer.envs.spaces import ArraySpec
 from trainer.nets import weights
 from trainer.nets.encoders import timesformer
@@ -132,13 +132,3 @@ def test_it_takes_as_many_operations_as_is_published(name, spec, published):
     with counter:
         encoder(torch.empty(1, *spec.shape, device="meta"))
     assert counter.get_total_flops() / 2e9 == pytest.approx(published, rel=0.01)
-
-
-@pytest.mark.parametrize("name", ARCHES)
-def test_what_is_told_of_its_size_is_so(name):
-    arch = ARCHES[name]
-    shape = (3, arch.size, arch.size)
-    clip = clip_spec(arch.frames, arch.size, arch.size)
-    encoder = made(name, clip if arch.reads == "clips" else ArraySpec(shape, "uint8", 0, 255), None)
-    assert sum(parameter.numel() for parameter in encoder.parameters()) == arch.parameters
-    assert encoder.features == arch.features
