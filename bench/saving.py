@@ -88,8 +88,7 @@ def save(state: TrainingRun, saver: Saver, numeric: dict[str, Any]) -> tuple[flo
 def saves(run_dir: Path, training: Training, times: int) -> list[tuple[float, float]]:
     """Fill the ring in a first attempt, and measure `times` saves."""
     device = torch.device("cpu")
-    with TrainingDisplay(live=False) as display:
-        numeric = choose_numerics(training, spaces_of(training), device, {}, display)
+    numeric = choose_numerics(training, spaces_of(training), device, {}, TrainingDisplay())
     job = Job.standalone(run_dir)
     suite = suite_of(training, run_dir / "goals")
     with VectorEnv(VectorSpec(suite, training.num_envs, training.seed)) as envs:

@@ -243,7 +243,7 @@ def _train(job: Job, asked: LoadedSection, group: Group | None = None) -> int:
         begin_early(asked.training.env, asked.training.seed)
     from trainer.machine import device as machine
     from trainer.training.begin import run
-    from trainer.training.features.progress import Silent, TrainingDisplay
+    from trainer.training.features.progress import TrainingDisplay
     from trainer.training.memory import shortage
 
     gc.freeze()
@@ -251,9 +251,8 @@ def _train(job: Job, asked: LoadedSection, group: Group | None = None) -> int:
     try:
         environ = {**os.environ, **wandb_environment(asked.wandb, os.environ)}
         if group is not None and not group.is_first:
-            return run(job, asked.training, Silent(), group=group)
-        with TrainingDisplay() as display:
-            return run(job, asked.training, display, group=group, environ=environ)
+            return run(job, asked.training, TrainingDisplay(is_silent=True), group=group)
+        return run(job, asked.training, TrainingDisplay(), group=group, environ=environ)
     except (MemoryError, RuntimeError, OSError) as error:
         short = shortage(error, asked.training, machine.choose_device(asked.training.device).type)
         if short is not None:

@@ -72,10 +72,9 @@ def train(run_dir, attack):
         horizon=HORIZON, total_steps=400, contribution_max_lag=100, trusted_contributors=("mallory",)
     )  # so that each kind is refused for its own reason
     job = Job.standalone(run_dir, accepts_contributions=True)
-    with TrainingDisplay(live=False) as display:
-        code = run(
-            job, training, display, make_envs=lambda spec, _: Besieged(spec, lambda: attack(job)), evaluator=judge
-        )
+    code = run(
+        job, training, TrainingDisplay(), make_envs=lambda spec, _: Besieged(spec, lambda: attack(job)), evaluator=judge
+    )
     assert code == 0
     return job
 

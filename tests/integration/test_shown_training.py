@@ -29,7 +29,7 @@ from trainer.envs.suite import SuiteRef
 from trainer.envs.vector import VectorEnv
 from trainer.live.recorder import LiveFolder
 from trainer.training.begin import run
-from trainer.training.features import frames
+from trainer.training.features import publication
 from trainer.training.features.progress import TrainingDisplay
 
 pytestmark = pytest.mark.trainer
@@ -188,21 +188,22 @@ def train(run_dir, way, monkeypatch, *, watched=True, said=None, **fields):
     training = resolve(TrainingSection(**{**FIELDS, **fields}))
     job = Job.standalone(run_dir)
 
-    def eager(*given, recorder_of=frames.frame_recorder_of):
+    def eager(*given, recorder_of=publication.frame_recorder_of):
         recorder = recorder_of(*given)
         if recorder is not None:
             wait_for(lambda: recorder._wanted, "the recorder hears of the wish")
         return recorder
 
     folder = job.shared_dir / "v1/runs" / job.run_id / "0/live"
-    with monkeypatch.context() as patched, TrainingDisplay(live=False) as display:
+    with monkeypatch.context() as patched:
+        display = TrainingDisplay()
         if said is not None:
             patched.setattr(display, "say", said.append)
         make_envs = lambda spec, _workers: VectorEnv(spec, workers, stepper)  # noqa: E731
         if not watched:
             assert run(job, training, display, make_envs=make_envs) == 0
         else:
-            patched.setattr(frames, "frame_recorder_of", eager)
+            patched.setattr(publication, "frame_recorder_of", eager)
             with watcher(job, Wish(0, "any", 30), Wish(0, "t1", 60)):
                 assert run(job, training, display, make_envs=make_envs) == 0
     return slot_digest(run_dir / "slots/0"), folder

@@ -88,7 +88,7 @@ def undisturbed(tmp_path_factory):
     @cache
     def slot_of(seed):
         job = Job.standalone(tmp_path_factory.mktemp("tiny"))
-        assert run(job, tiny(seed), TrainingDisplay(live=False)) == 0
+        assert run(job, tiny(seed), TrainingDisplay()) == 0
         return job.slot_dir
 
     return slot_of
@@ -135,7 +135,7 @@ def test_three_forced_hand_overs_give_the_same_curve_bit_by_bit(undisturbed, tmp
                     job.deadline = 0.0
                 super().step_async(actions, beside=beside)
 
-        code = run(job, training, TrainingDisplay(live=False), make_envs=Ending)
+        code = run(job, training, TrainingDisplay(), make_envs=Ending)
         assert code == (HANDED_OVER if steps else 0)
     assert attempt_numbers(tmp_path / "slots/0") == [0, 1, 2, 3]
     assert slot_digest(tmp_path / "slots/0") == slot_digest(undisturbed(0))

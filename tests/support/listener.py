@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from trainer.training.features.progress import TrainingProgress
+from typing import Any
+
+from trainer.training.features.progress import TrainingDisplay
 
 
-class Listener:
+class Listener(TrainingDisplay):
     def __init__(self) -> None:
         self.said: list[str] = []
-        self.reports: list[TrainingProgress] = []
+        self.reports: list[Any] = []
 
     def say(self, sentence: str) -> None:
         self.said.append(sentence)
 
-    def progress(self, progress: TrainingProgress) -> None:
-        self.reports.append(progress)
+    def progress(self, report: Any) -> None:
+        self.reports.append(report)

@@ -124,14 +124,13 @@ def attempt(run_dir: Path, plan: dict[str, Any], fields: dict[str, Any], files: 
     job = Job.standalone(run_dir, accepts_contributions=True)
     job.listen()
     try:
-        with TrainingDisplay(live=False) as display:
-            return run(
-                job,
-                section(horizon=HORIZON, trusted_contributors=SENDERS, **fields),
-                display,
-                make_envs=lambda spec, _workers: Visited(spec, plan, job, files),
-                evaluator=judge,
-            )
+        return run(
+            job,
+            section(horizon=HORIZON, trusted_contributors=SENDERS, **fields),
+            TrainingDisplay(),
+            make_envs=lambda spec, _workers: Visited(spec, plan, job, files),
+            evaluator=judge,
+        )
     except TrainerError as error:
         print(error, flush=True)
         return error.exit_code

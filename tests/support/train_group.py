@@ -152,14 +152,13 @@ def attempt(run_dir: Path, slot: int, plan: dict[str, Any], fields: dict[str, An
     place = store.Shared(job.shared_dir).slot(job.run_id, slot)
     given = {"seed": slot, "horizon": HORIZON, "group": {"rows": True, "every": 1}, **fields}
     try:
-        with TrainingDisplay(live=False) as display:
-            return run(
-                job,
-                section(**given),
-                display,
-                make_envs=lambda spec, _workers: Framed(spec, plan, place),
-                evaluator=scored(plan.get("score")),
-            )
+        return run(
+            job,
+            section(**given),
+            TrainingDisplay(),
+            make_envs=lambda spec, _workers: Framed(spec, plan, place),
+            evaluator=scored(plan.get("score")),
+        )
     except TrainerError as error:
         print(error, flush=True)
         return error.exit_code

@@ -34,7 +34,7 @@ from trainer.errors import TrainerError
 from trainer.evaluation.process import EvaluationRequest
 from trainer.evaluation.protocol import Evaluation, summarise
 from trainer.training.begin import run
-from trainer.training.features import diagnostics
+from trainer.training.features import rows
 from trainer.training.features import wandb as curves
 from trainer.training.features.progress import TrainingDisplay
 
@@ -124,15 +124,14 @@ def attempt(run_dir: Path, signals: dict[str, str], fields: dict[str, Any]) -> i
     try:
         training = section(**fields)
         curves.FLUSH_S = float(os.environ.get("FLUSH_S", "1"))
-        with TrainingDisplay(live=False) as display:
-            return run(
-                job,
-                training,
-                display,
-                make_envs=lambda spec, _workers: Interrupted(spec, signals),
-                evaluator=judge,
-                environ=os.environ,
-            )
+        return run(
+            job,
+            training,
+            TrainingDisplay(),
+            make_envs=lambda spec, _workers: Interrupted(spec, signals),
+            evaluator=judge,
+            environ=os.environ,
+        )
     except TrainerError as error:
         print(error, flush=True)
         return error.exit_code
@@ -143,7 +142,7 @@ def in_a_process_of_its_own(work: Callable[[], int]) -> int:
     sys.stdout.flush()
     child = os.fork()
     if child == 0:
-        diagnostics.INTERVAL_UPDATES = 50  # a few hundred updates are to be enough for diagnosed rows
+        rows.INTERVAL_UPDATES = 50  # a few hundred updates are to be enough for diagnosed rows
         code = 70
         try:
             code = work()

@@ -44,8 +44,7 @@ def rank_of(job: Job, place: RankPlace, signals: dict[str, str]) -> int:
         job.listen()
     group = Group.join(place, job.attempt_dir)
     try:
-        with TrainingDisplay(live=False) as display:
-            return run(job, resolve(TrainingSection(**TRAINING)), display, group=group)
+        return run(job, resolve(TrainingSection(**TRAINING)), TrainingDisplay(), group=group)
     except TrainerError as error:
         group.fault(error, error.exit_code)
         print(f"rank {place.rank}: {error}", flush=True)

@@ -74,9 +74,7 @@ def find_start(
         if loaded is None:
             continue
         manifest, contents, experience = loaded
-        of_rate = rate_notes(ref.step, training_of(manifest).falling_steps, training.falling_steps)
-        notes = (*walked_back(damaged, ref), *_changed(manifest), *of_rate)
-        return Start(ref, manifest, contents, experience, notes)
+        return Start(ref, manifest, contents, experience, (*walked_back(damaged, ref), *_changed(manifest)))
     if damaged:
         raise NoGoodCheckpointError("checkpoint.none-good", folder=job.slot_dir, damaged="; ".join(damaged))
     if lost := _lost_step(job.slot_dir, job.attempt):
@@ -239,14 +237,3 @@ def _changed(manifest: CheckpointManifest) -> tuple[str, ...]:
     if not changed:
         return ()
     return (f"made with other versions ({', '.join(changed)}): the training goes on, bit equality is not promised",)
-
-
-def rate_notes(step: int, then: int, now: int) -> tuple[str, ...]:
-    """What to tell of a run that goes on at `step` and whose learning rate falls over another number of steps `now`,
-    because it was prolonged or cut. Pure.
-    """
-    if then == now:
-        return ()
-    left = max(0.0, 1 - step / now) if now else 1.0
-    rate = f"the learning rate goes on at {left:.0%} of its first value and falls to 0 by the new end"
-    return (f"total_steps {then:,} → {now:,}: {rate}",)

@@ -177,7 +177,7 @@ def fit(
     from trainer.demos.store import Demos
     from trainer.history.read import read
     from trainer.training.begin import run
-    from trainer.training.features.progress import Silent, TrainingDisplay
+    from trainer.training.features.progress import TrainingDisplay
 
     found = Demos.open(demos)
     training = fitting.cloning_of(
@@ -187,12 +187,7 @@ def fit(
         name = out.stem if out is not None else demos.resolve().name
         job = _alone((run_dir or Path("runs") / f"fit-{name}").resolve())
         job.listen()
-    if as_json:
-        code = run(job, training, Silent())
-    else:
-        with TrainingDisplay() as display:
-            code = run(job, training, display)
-    if code:
+    if code := run(job, training, TrainingDisplay(is_silent=as_json)):
         raise typer.Exit(code)
     about = fitting.write_weights(out, job.slot_dir, found, asked.network.encoder.weights) if out is not None else {}
     rows = [(row["to"], row.get("imitation_loss"), fitting.held_out(row)) for row in read(job.slot_dir)]

@@ -4,19 +4,23 @@ Rank r of W has the shards r · V / W and those that follow it, so what is gathe
 of shards. Nothing here adds anything up, and nothing is unpickled: tensors and bytes come as they were sent. They go by
 gloo, also those of a GPU, by way of the host's memory. NVIDIA's NCCL is not used: it was not tried.
 
+What a checkpoint and a row of metrics need of all ranks is brought to rank 0, which writes them: with one writer there
+is one temporary folder and one rename, and no half of a checkpoint can be there.
+
 A rank that dies closes its connections, which the others notice at once; one that hangs is given up after `ANSWER_S`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import secrets
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -24,6 +28,8 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
 
+import numpy as np
+import safetensors.numpy
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -31,6 +37,7 @@ from torch import Tensor
 from anchorleg.files import read_json, to_json, write_bytes
 from trainer.errors import ElsewhereError, RanksError
 from trainer.machine.launching import LOOPBACK, RankPlace
+from trainer.state import State, shared_of, united
 
 #: A start takes minutes where a folder is slow and each rank reads a checkpoint; more is a rank that never came.
 MEET_S = 600.0
@@ -45,6 +52,7 @@ LAST_WORDS_S = 3.0
 STORE_S = 5.0
 #: In a job's own folder: where rank 0 waits for the others.
 MEETING = "ranks.json"
+_LENGTH_BYTES = 8
 T = TypeVar("T")
 
 
@@ -272,3 +280,69 @@ def _within(longest_s: float, ask: Callable[[], T]) -> T | None:
     thread.start()
     thread.join(longest_s)
     return found[0] if found else None
+
+
+def gathered(group: Group, parts: Mapping[str, State]) -> dict[str, State]:
+    """`parts`, each with the shards of all ranks, on rank 0; elsewhere as they are.
+
+    What the shards share must be the same everywhere. Errors: RanksError, naming the ranks where it is not.
+    """
+    if group.size == 1:
+        return dict(parts)
+    shared = {name: shared_of(state) for name, state in parts.items()}
+    must_be_the_same(group, shared)
+    own = parts if group.is_first else {name: _own_of(state, shared[name]) for name, state in parts.items()}
+    others = [unpacked(data) for data in group.collect(b"" if group.is_first else packed(own))[1:]]
+    return {name: united([state, *(other[name] for other in others)]) for name, state in parts.items()}
+
+
+def gathered_numbers(group: Group, own: Mapping[int, State]) -> dict[int, State]:
+    """States without tensors of all shards in their order, on rank 0; elsewhere nothing."""
+    told = group.collect(json.dumps({str(shard): dict(state.numbers) for shard, state in own.items()}).encode())
+    return {int(shard): State({}, numbers) for data in told for shard, numbers in json.loads(data).items()}
+
+
+def must_be_the_same(group: Group, parts: Mapping[str, State]) -> None:
+    """Errors: RanksError, naming the ranks where `parts` differ from those of rank 0."""
+    if group.size > 1:
+        group.must_agree("the parameters, or what belongs to them,", _digest(parts))
+
+
+def _own_of(state: State, shared: State) -> State:
+    tensors = {name: tensor for name, tensor in state.tensors.items() if name not in shared.tensors}
+    return State(tensors, {name: value for name, value in state.numbers.items() if name not in shared.numbers})
+
+
+def _digest(shared: Mapping[str, State]) -> bytes:
+    sha = hashlib.sha256()
+    for part, state in sorted(shared.items()):
+        for name in sorted(state.tensors):
+            array = _array(state.tensors[name])
+            sha.update(f"{part} {name} {array.dtype} {array.shape}".encode() + array.tobytes())
+        sha.update(json.dumps(state.numbers, sort_keys=True).encode())
+    return sha.digest()
+
+
+def packed(parts: Mapping[str, State]) -> bytes:
+    """For `unpacked`."""
+    numbers = json.dumps({name: dict(state.numbers) for name, state in parts.items()}).encode()
+    tensors = {f"{name}/{key}": _array(t) for name, state in parts.items() for key, t in state.tensors.items()}
+    kinds = {name: any(isinstance(t, Tensor) for t in state.tensors.values()) for name, state in parts.items()}
+    head = json.dumps([len(numbers), kinds]).encode()
+    return len(head).to_bytes(_LENGTH_BYTES, "little") + head + numbers + safetensors.numpy.save(tensors)
+
+
+def unpacked(data: bytes) -> dict[str, State]:
+    """As it was packed: torch's tensors are torch's again."""
+    at = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "little")
+    length, of_torch = json.loads(data[_LENGTH_BYTES:at])
+    numbers = json.loads(data[at : at + length])
+    tensors: dict[str, dict[str, Any]] = {name: {} for name in numbers}
+    for name, array in safetensors.numpy.load(data[at + length :]).items():
+        part, _, key = name.partition("/")
+        tensors[part][key] = torch.from_numpy(array.copy()) if of_torch[part] else array
+    return {name: State(tensors[name], numbers[name]) for name in numbers}
+
+
+def _array(tensor: Any) -> np.ndarray[Any, Any]:
+    return np.asarray(tensor.numpy() if isinstance(tensor, Tensor) else tensor, order="C")

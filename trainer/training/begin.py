@@ -50,16 +50,13 @@ from trainer.sharing.notice import say_over
 from trainer.sharing.spotcheck import Redo
 from trainer.training import memory
 from trainer.training.features.base import Feature, RunningAttempt
-from trainer.training.features.best import BestCheckpoint
-from trainer.training.features.diagnostics import Diagnostics
 from trainer.training.features.evaluation import Evaluations
-from trainer.training.features.final import FinalExport, leave_final
-from trainer.training.features.frames import ShownFrames
+from trainer.training.features.final import BestCheckpoint, FinalExport, leave_final
 from trainer.training.features.giving import EpisodeGiver
 from trainer.training.features.inflow.intake import Intake
-from trainer.training.features.progress import ProgressReports, Reporter
-from trainer.training.features.publication import Publication
-from trainer.training.features.rows import MetricsJournal, TensorBoardEvents
+from trainer.training.features.progress import ProgressReports, TrainingDisplay
+from trainer.training.features.publication import Publication, ShownFrames
+from trainer.training.features.rows import Diagnostics, MetricsJournal, TensorBoardEvents
 from trainer.training.features.wandb import curves_of
 from trainer.training.inputs import with_demos, with_weights
 from trainer.training.loop import Loop
@@ -80,7 +77,7 @@ def _resimulator(spec: VectorSpec) -> Redo | None:
 def run(
     job: Job,
     training: Training,
-    show: Reporter,
+    show: TrainingDisplay,
     *,
     make_envs: MakeEnvs = VectorEnv,
     evaluator: Begin = EvaluatorProcess,
@@ -103,17 +100,9 @@ def run(
     if chosen.type == "cuda" and group.size > 1:
         torch.cuda.set_device(group.at % torch.cuda.device_count())
     ready_to_draw(training.env)  # before a suite is opened: MuJoCo may come with it
-    training, shown, keep_demos, doubt = with_demos(job, training, group)
-    memory.check(
-        training,
-        chosen.type,
-        read_host().memory_bytes,
-        shown,
-        group.size,
-        group.here,
-        accepts=job.accepts_contributions,
-    )
-    memory.check_gpu(training, chosen.type, machine.memory_of(chosen))
+    training, keep_demos = with_demos(job, training, group)
+    limits = read_host().memory_bytes, machine.memory_of(chosen)
+    memory.check(training, chosen.type, *limits, group.size, group.here, accepts=job.accepts_contributions)
     must_learn_alike(training, group)
     training, keep_weights = with_weights(job, training, group)
     assists = training.uses_experience and not group.is_first
@@ -121,7 +110,7 @@ def run(
     if not training.uses_experience:
         group.must_agree("the newest good checkpoint", _digest([start.ref.attempt, start.ref.step] if start else None))
     if group.is_first:
-        _begin_attempt(job, training, start, show, doubt, keep_weights, keep_demos)
+        _begin_attempt(job, training, start, show, keep_weights, keep_demos)
     if group.tell(int(start is not None and is_complete(job, training, start))):
         if group.is_first and start is not None:
             _leave_complete(job, training, start, show)
@@ -171,7 +160,7 @@ def _features(
     evaluator: Begin,
     resimulate: Callable[[], Redo | None],
     environ: Mapping[str, str],
-    show: Reporter,
+    show: TrainingDisplay,
 ) -> tuple[Feature, ...]:
     """What the training does beside learning, in the order in which each is called."""
     features = (
@@ -209,7 +198,7 @@ def must_learn_alike(training: Training, group: Group) -> None:
                 raise ConfigError("encoder.running-statistics", key=key, **kinds)
 
 
-def _assist(training: Training, spaces: Spaces, chosen: torch.device, group: Group, show: Reporter) -> None:
+def _assist(training: Training, spaces: Spaces, chosen: torch.device, group: Group, show: TrainingDisplay) -> None:
     """All that another rank than the first does of an off-policy training: it has nets, and neither environments nor
     rows, and reads no checkpoint.
     """
@@ -220,24 +209,19 @@ def _assist(training: Training, spaces: Spaces, chosen: torch.device, group: Gro
 
 
 def _begin_attempt(
-    job: Job,
-    training: Training,
-    start: Start | None,
-    show: Reporter,
-    doubt: str | None,
-    *keeps: Callable[[], None],
+    job: Job, training: Training, start: Start | None, show: TrainingDisplay, *keeps: Callable[[], None]
 ) -> None:
     for keep in keeps:
         keep()
     make_folder(job.attempt_dir)
     job.start_from(start.ref if start else None)
     licence = licence_note(training.network.encoder.arch, training.network.encoder.weights)
-    for note in (*(start.notes if start else ()), licence, doubt):
+    for note in (*(start.notes if start else ()), licence):
         if note:
             show.say(note)
 
 
-def _leave_complete(job: Job, training: Training, start: Start, show: Reporter) -> None:
+def _leave_complete(job: Job, training: Training, start: Start, show: TrainingDisplay) -> None:
     step = start.ref.step
     leave_final(job, show.say)  # where the job before this one did not come to it
     say_over(job, step, show.say)
@@ -311,7 +295,7 @@ def is_complete(job: Job, training: Training, start: Start) -> bool:
 
 
 def choose_numerics(
-    training: Training, spaces: Spaces, chosen: torch.device, recorded: Mapping[str, Any], show: Reporter
+    training: Training, spaces: Spaces, chosen: torch.device, recorded: Mapping[str, Any], show: TrainingDisplay
 ) -> dict[str, Any]:
     """Decide all that bit equality depends on beside the seed, as it was `recorded` where that is possible here."""
     machine.set_deterministic(training.threads)

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from anchorleg.files import write_json
 from anchorleg.job import Job
@@ -66,29 +63,27 @@ def write_crash_report(
 def describe(state: TrainingRun, update: int | None) -> dict[str, Any]:
     """The state of a run that goes on no more, JSON-able. `update`: the first whose loss was not finite.
 
-    `losses`: of the last updates up to that one, as far as no row has summed them up. `tensors`: every number that is
-    learned, with Adam's moments. `tasks`: what the replay holds of each.
+    `losses`: of the last updates up to that one, as far as no row has summed them up. `tensors`, `tasks`: how many
+    numbers of each that is learned, and how many rows of each task in the replay, are not finite.
     """
-    tensors, measures = state.algorithm.state().tensors, state.algorithm.measures()
     first = state.updates - len(state.measured) + 1
     known = state.measured[: update - first + 1] if update is not None else state.measured
-    numbers = range(first, first + len(known))
+    losses = [
+        {"update": number} | {name: plain(v) for name, v in zip(state.algorithm.METRICS, values.tolist(), strict=True)}
+        for number, values in enumerate(known, first)
+    ]
+    tensors = {name: tensor for name, tensor in state.algorithm.state().tensors.items() if tensor.is_floating_point()}
+    ring = state.experience.own if state.experience else None
     return {
         "step": state.step,
         "updates": state.updates,
         "training": state.training.model_dump(mode="json"),
-        "losses": [
-            {
-                "update": number,
-                **{name: plain(v) for name, v in zip(state.algorithm.METRICS, values.tolist(), strict=True)},
-            }
-            for number, values in list(zip(numbers, known, strict=True))[-_LAST_UPDATES:]
-        ],
-        "tensors": {name: _of_tensor(tensor) for name, tensor in tensors.items() if tensor.is_floating_point()},
+        "losses": losses[-_LAST_UPDATES:],
+        "tensors": {name: int((~torch.isfinite(tensor)).sum()) for name, tensor in tensors.items()},
         "tasks": {
             task: {
-                **{name: plain(values[k]) for name, values in measures.items()},
-                **(_of_rows(state.experience.own, k) if state.experience else {}),
+                **{name: plain(values[k]) for name, values in state.algorithm.measures().items()},
+                **({"rows": int(ring.sizes[k]), "not_finite_rows": _not_finite(ring, k)} if ring else {}),
             }
             for k, task in enumerate(state.training.env.tasks)
         },
@@ -100,31 +95,9 @@ def plain(value: float) -> float | str:
     return float(f"{value:.6g}") if math.isfinite(value) else str(value)
 
 
-def _of_tensor(tensor: Tensor) -> dict[str, Any]:
-    is_finite = torch.isfinite(tensor)
-    finite = torch.where(is_finite, tensor, 0).double()
-    return {
-        "shape": list(tensor.shape),
-        "not_finite": int((~is_finite).sum()),
-        "norm": plain(float(finite.norm())),
-        "largest": plain(float(finite.abs().max())) if tensor.numel() else 0.0,
-    }
-
-
-def _of_rows(replay: Ring, k: int) -> dict[str, Any]:
-    """What the ring holds of task `k`: how many rows, how many with a number that is not finite, and the ranges."""
-    size = int(replay.sizes[k])
-    fields: Mapping[str, npt.NDArray[Any]] = {
-        name: array for name, array in replay.rows_of(k).items() if array.dtype == np.float32
-    }
-    broken = np.zeros(size, np.bool_)
-    for values in fields.values():
-        broken |= ~np.isfinite(values).reshape(size, -1).all(axis=1)
-    value: dict[str, Any] = {"rows": size, "not_finite_rows": int(broken.sum())}
-    if broken.all():
-        return value
-    for name, values in fields.items():
-        whole = values[~broken]
-        value[name] = {"least": plain(float(whole.min())), "largest": plain(float(whole.max()))}
-    value["reward"]["mean"] = plain(float(fields["reward"][~broken].mean(dtype=np.float64)))
-    return value
+def _not_finite(ring: Ring, k: int) -> int:
+    broken = np.zeros(int(ring.sizes[k]), np.bool_)
+    for values in ring.rows_of(k).values():
+        if values.dtype == np.float32:
+            broken |= ~np.isfinite(values).reshape(len(broken), -1).all(axis=1)
+    return int(broken.sum())

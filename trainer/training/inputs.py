@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -29,24 +29,7 @@ from trainer.nets.policy import PolicyNet
 
 #: The folder in a slot that has demonstrations, each under its sum.
 DEMOS = "demos"
-_UNTOLD = (
-    "the demonstrations (algorithm.demos) do not say by which settings their rewards and ends came: nobody can tell "
-    "whether they are those of the training's env"
-)
 _T = TypeVar("_T")
-
-
-class Offered(NamedTuple):
-    """`training` with their sum, and the slot's own copy as their place; `rows` that are learned from. `keep` makes
-    that copy where it is not there yet. `doubt`: what nobody can tell of them, a sentence; None: all is known.
-
-    Errors of `keep`: SaveError; DamagedDemosError.
-    """
-
-    training: Training
-    rows: int
-    keep: Callable[[], None]
-    doubt: str | None = None
 
 
 @dataclass(frozen=True)
@@ -92,23 +75,18 @@ class _Copies:
         return None, left[0]
 
 
-def with_demos(job: Job, training: Training, group: Group) -> Offered:
-    """What comes of `algorithm.demos`.
+def with_demos(job: Job, training: Training, group: Group) -> tuple[Training, Callable[[], None]]:
+    """`training` with the sum of its demonstrations, and the slot's own copy as their place; and what makes that copy
+    where it is not there yet.
 
     Errors: ConfigError where they are neither there nor kept, are not those that the config names by their sum, or show
-    something else than this training needs; UndecidedError where they cannot be read now; as `Group`.
+    something else than this training needs; UndecidedError where they cannot be read now; as `Group`. Of what makes
+    the copy: SaveError; DamagedDemosError.
     """
     if training.demos is None:
-        return Offered(training, 0, lambda: None)
+        return training, lambda: None
     if not group.is_first:
-        rows, sha256 = group.share().decode().split()
-        return Offered(_at(training, job.slot_dir / DEMOS / sha256), int(rows), lambda: None)
-    offered = _looked_at(job, training)
-    group.share(f"{offered.rows} {Path(str(offered.training.demos)).name}".encode())
-    return offered
-
-
-def _looked_at(job: Job, training: Training) -> Offered:
+        return _at(training, job.slot_dir / DEMOS / group.share().decode()), lambda: None
     folder, path = job.slot_dir / DEMOS, user_path(str(training.demos))
     found, sha256 = _Copies(
         job,
@@ -118,9 +96,10 @@ def _looked_at(job: Job, training: Training) -> Offered:
         "algorithm.demos_sha256",
         training.algorithm.demos_sha256,  # type: ignore[attr-defined]
     ).found(lambda: Demos.find(path), lambda demos: demos.manifest.digest)
+    group.share(sha256.encode())
     kept = folder / sha256
     demos = found or Demos.open(kept)
-    rows = int(rows_of(demos.manifest, spaces_of(training), imitates=not training.uses_experience).sum())
+    rows_of(demos.manifest, spaces_of(training), imitates=not training.uses_experience)  # refuses what is not seen
     if training.uses_experience:
         must_pay_alike(demos.manifest, training.env)
 
@@ -130,8 +109,7 @@ def _looked_at(job: Job, training: Training) -> Offered:
         except OSError as error:
             raise SaveError("start.not-copied", folder=folder, path=path, why=error.strerror) from error
 
-    doubt = _UNTOLD if training.uses_experience and demos.manifest.source.paid_by is None else None
-    return Offered(_at(training, kept), rows, keep, doubt)
+    return _at(training, kept), keep
 
 
 def _at(training: Training, copy: Path) -> Training:

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trainer.machine.group import Group
+from trainer.machine.group import Group, gathered_numbers
 from trainer.state import State, of_shards, shard_of, shared_of
-from trainer.training.gathering import gathered_numbers
 
 
 class Meter:

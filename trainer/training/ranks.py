@@ -14,8 +14,7 @@ from typing import Any
 from trainer.algorithms.base import Algorithm
 from trainer.algorithms.common.adoption import learned_of
 from trainer.algorithms.common.sharding import Sample
-from trainer.machine.group import Group
-from trainer.training.gathering import must_be_the_same, packed, unpacked
+from trainer.machine.group import Group, must_be_the_same, packed, unpacked
 from trainer.training.run import TrainingRun, advance, capture, learn_the_rest, row
 
 _LEARNER = "algorithm"

@@ -23,11 +23,10 @@ from trainer.config.find import ALGORITHMS, find
 from trainer.config.training import Training, identity
 from trainer.envs.collector import Collector, Envs, Transition
 from trainer.errors import NotFiniteError
-from trainer.machine.group import Group
+from trainer.machine.group import Group, gathered, must_be_the_same
 from trainer.nets.average import MovingAverage
 from trainer.nets.encoders.base import kept_spaces
 from trainer.state import State
-from trainer.training.gathering import gathered, must_be_the_same
 from trainer.training.inputs import lay_down
 from trainer.training.meter import Meter, ShardedMeter
 

@@ -81,8 +81,7 @@ def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path)
     small = training
     if training.uses_experience:
         small = training.changed(algorithm={"buffer_size": max(ROWS, len(training.env.tasks) * training.num_envs)})
-    memory.check(small, device.type, host.memory_bytes)  # as it is tried
-    memory.check_gpu(training, device.type, machine.memory_of(device))
+    memory.check(small, device.type, host.memory_bytes, machine.memory_of(device))  # as it is tried
     machine.set_deterministic(1)
     route = products.choose_products(training.network.widest)[0] if device.type == "cpu" else ""
     suite = suite_of(training, goals_dir)

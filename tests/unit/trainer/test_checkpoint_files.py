@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import errno
-import gc
-import json
 import os
 import re
 import weakref
@@ -15,7 +13,7 @@ pytest.importorskip("torch")
 import torch
 from point_run import PointRun
 from refused import refused
-from slot_digest import digest_of, parts_of
+from slot_digest import digest_of
 
 from anchorleg.job import Job
 from trainer.buffers.replay import Ring
@@ -32,7 +30,7 @@ from trainer.checkpoints.checkpoint import (
     read_manifest,
 )
 from trainer.checkpoints.find import find_policy
-from trainer.checkpoints.resume import find_start, training_of
+from trainer.checkpoints.resume import find_start
 from trainer.checkpoints.retention import tidy
 from trainer.config.section import TrainingSection, resolve
 from trainer.envs.spaces import PRIVILEGED, ArraySpec, Box, Spaces
@@ -41,10 +39,8 @@ from trainer.envs.suite import suite_of
 from trainer.envs.vector import VectorEnv
 from trainer.errors import (
     SaveError,
-    SupersededError,
 )
 from trainer.evaluation.playable import of_checkpoint
-from trainer.machine import device
 from trainer.training.run import advance, capture, fresh
 
 pytestmark = pytest.mark.trainer
@@ -78,25 +74,6 @@ def flip_a_bit(path):
     data = bytearray(path.read_bytes())
     data[len(data) * 2 // 3] ^= 4
     path.write_bytes(data)
-
-
-def test_what_was_published_is_what_is_read(run):
-    run.checkpoints(2)
-    wanted, _ = run.captured()
-    start = successor(run)
-    assert start.ref.step == run.state.step
-    assert json.loads(json.dumps(parts_of(start.contents))) == json.loads(json.dumps(parts_of(wanted)))
-    assert digest_of(start.experience.own.arrays()) == digest_of(run.state.experience.own.arrays())
-    assert start.notes == ()
-
-
-def test_nothing_is_pickled(run):
-    [folder] = run.checkpoints(1)
-    assert sorted(os.listdir(folder)) == sorted(FILES)
-    for path in [*folder.iterdir(), *(run.job.attempt_dir / "rows").iterdir()]:
-        data = path.read_bytes()
-        header = data[8 : 8 + int.from_bytes(data[:8], "little")] if path.suffix == ".safetensors" else data
-        json.loads(header)
 
 
 def fewer_rows(path):
@@ -171,32 +148,10 @@ def test_what_stays_unread_decides_nothing_and_is_gone_on_from_when_it_can_be_re
     assert successor(run).ref.path == newest
 
 
-def test_a_disk_that_stays_bad_stops_no_slot(run, monkeypatch):
-    run.checkpoints(2)
-    unread(monkeypatch, f"{200:012d}.safetensors", errno.EIO, times=99)
-    start = successor(run, pause=lambda _: None)
-    assert start.ref.step == 100
-    assert "Input/output error" in start.notes[0]
-
-
-def test_a_slot_without_checkpoints_starts_from_scratch(run):
-    assert successor(run) is None
-
-
 def test_another_identity_is_refused_and_nothing_is_touched(run, tmp_path):
     run.checkpoints(1)
     with refused("checkpoint.other-training", what="seed 0 → 1"):
         find_start(Job.standalone(tmp_path), run.training.model_copy(update={"seed": 1}))
-
-
-def test_an_environment_that_gives_something_else_by_now_is_refused_before_a_row_is_read(run, monkeypatch):
-    run.checkpoints(1)
-    now = Spaces({"state": ArraySpec((40,))}, Box(4), run.training.env.tasks, 10)
-    monkeypatch.setattr(resume, "spaces_of", lambda training: now)
-    monkeypatch.setattr(resume, "read_into", lambda *_: pytest.fail("it was read"))
-    told = {"then": "state [39] float32 for 4 numbers", "now": "state [40] float32 for 4 numbers"}
-    with refused("checkpoint.other-spaces", **told):
-        successor(run)
 
 
 @pytest.mark.parametrize("algorithm", ["sac", "ppo"])
@@ -229,15 +184,6 @@ def test_a_diverged_net_is_not_captured(run):
         capture(run.state, {})
 
 
-def test_a_diverged_loss_is_not_captured(run):
-    run.steps(30)
-    run.state.experience.own.arrays()["reward"][:] = float("inf")
-    before = run.state.updates
-    run.steps(1)
-    with refused("learning.loss-not-finite", what=re.compile("critic_loss"), update=before + 1):
-        capture(run.state, {})
-
-
 def test_a_full_disk_leaves_the_one_before_and_no_part_of_the_new_one(run, monkeypatch):
     run.checkpoints(1)
     run.steps()
@@ -266,17 +212,6 @@ def test_a_full_disk_leaves_the_one_before_and_no_part_of_the_new_one(run, monke
     assert failing > 8
     assert successor(run).ref.step == 200
     assert successor(run).notes == ()
-
-
-def test_after_a_full_disk_the_next_publication_has_all_rows(run, monkeypatch):
-    run.checkpoints(1)
-    run.steps()
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", lambda fd: (_ for _ in ()).throw(OSError(errno.EDQUOT, "quota")))
-        with refused("checkpoint.unwritten"):
-            run.publish()
-    run.steps().publish()
-    assert digest_of(successor(run).experience.own.arrays()) == digest_of(run.state.experience.own.arrays())
 
 
 class FullFor:
@@ -323,17 +258,6 @@ def test_while_the_disk_is_full_and_after_it_no_more_than_an_interval_s_rows_are
     assert digest_of(successor(roomy).experience.own.arrays()) == digest_of(roomy.state.experience.own.arrays())
 
 
-def test_rows_that_could_not_be_written_do_not_stay_in_memory_beside_the_next_ones(roomy, monkeypatch):
-    gc.collect()
-    gc.disable()
-    try:
-        full = FullFor(roomy, monkeypatch, 1)
-        roomy.saver.close()  # its thread lets go of what it wrote a moment after it has said so
-        assert [block() for block in full.left] == [None]
-    finally:
-        gc.enable()
-
-
 def test_rows_that_were_written_late_go_with_an_attempt_that_ends_before_it_has_saved(roomy, monkeypatch, tmp_path):
     roomy.checkpoints(1)
     FullFor(roomy, monkeypatch, 3)
@@ -342,15 +266,6 @@ def test_rows_that_were_written_late_go_with_an_attempt_that_ends_before_it_has_
     again = PointRun(tmp_path, buffer_size=3000)
     assert again.start.ref.step == 100
     again.checkpoints(1)
-    assert os.listdir(roomy.job.attempt_dir / "rows") == [f"{100:012d}.safetensors"]
-
-
-def test_an_attempt_that_is_superseded_writes_nothing_late(roomy, monkeypatch):
-    roomy.checkpoints(1)
-    FullFor(roomy, monkeypatch, 3)
-    Job.standalone(roomy.job.run_dir)
-    with pytest.raises(SupersededError):
-        roomy.saver.unsaved(roomy.state.experience)
     assert os.listdir(roomy.job.attempt_dir / "rows") == [f"{100:012d}.safetensors"]
 
 
@@ -369,53 +284,6 @@ def test_a_ghost_whose_unfinished_folder_was_cleared_away_has_published_nothing(
     with refused("checkpoint.unwritten", step=200):
         run.publish()
     assert run.saver.published_step == 100
-
-
-def test_a_folder_that_cannot_be_read_for_a_moment_costs_one_checkpoint_at_most(run, monkeypatch):
-    run.checkpoints(1)
-
-    def stale(*_):
-        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(run.job, "superseded_by", stale)
-        run.steps()
-        with refused("checkpoint.unwritten", step=200, why="Stale file handle"):
-            run.publish()
-    run.steps()
-    run.saver.start(*run.captured(), stale)
-    said = []
-    run.saver.finish(said.append)
-    assert run.saver.published_step == 300
-    assert "could not be looked through: Stale file handle" in said[0]
-    run.steps().publish()
-    assert digest_of(successor(run).experience.own.arrays()) == digest_of(run.state.experience.own.arrays())
-
-
-def test_settings_that_nothing_reads_are_a_mistake_of_whoever_begins_and_of_no_checkpoint(run):
-    [folder] = run.checkpoints(1)
-    manifest = read_manifest(folder)
-    network = {**manifest.training["network"], "encoder": {"weights_sha256": "ab" * 32}}
-    told = {**manifest.training, "network": network}
-    with refused("weights.sum-without-file"):
-        TrainingSection.model_validate(told)
-    assert training_of(manifest.model_copy(update={"training": told})).network.encoder.weights_sha256 == "ab" * 32
-
-
-def test_a_checkpoint_of_another_version_is_refused_in_one_sentence(run):
-    [folder] = run.checkpoints(1)
-    manifest = read_manifest(folder)
-    changed = manifest.model_copy(update={"training": {**manifest.training, "of_tomorrow": 1}}).sealed()
-    (folder / MANIFEST).write_text(changed.model_dump_json())
-    with refused("checkpoint.not-played", why=re.compile(r"another version .*of_tomorrow")):
-        of_checkpoint(folder, "cpu")
-
-
-def test_a_device_that_is_not_there_is_no_fault_of_the_checkpoint(run, monkeypatch):
-    [folder] = run.checkpoints(1)
-    monkeypatch.setattr(device, "devices_here", lambda: {"cuda": False, "mps": False, "cpu": True})
-    with refused("device.none-here", asked_by="--device", device="cuda"):
-        of_checkpoint(folder, "cuda")
 
 
 def test_a_policy_is_found_from_any_folder_above_it(run):
@@ -470,66 +338,9 @@ def test_a_checkpoint_without_an_average_is_gone_on_with_from_its_actor_and_not_
     assert all(torch.equal(mean, actor[name]) for name, mean in again.state.average.tensors.items())
 
 
-def test_what_is_played_averaged_is_the_average_in_the_place_of_what_is_learned(run):
-    [folder] = run.checkpoints(1)
-    raw, averaged = (of_checkpoint(folder, "cpu", averaged=each).policy.net.state_dict() for each in (False, True))
-    means = run.state.average.tensors
-    assert set(means) <= set(averaged)
-    for name, tensor in averaged.items():
-        assert torch.equal(tensor, means.get(name, raw[name]))
-    assert any(not torch.equal(averaged[name], raw[name]) for name in means)
-
-
-def test_a_folder_without_a_policy_is_an_error_in_one_sentence(tmp_path):
-    with refused("checkpoint.none"):
-        find_policy(tmp_path)
-
-
-def test_a_policy_whose_line_cannot_be_read_is_one_sentence(run):
-    run.checkpoints(1)
-    (run.job.attempt_dir / "parent.json").write_text("{")
-    with refused("history.foreign"):
-        find_policy(run.job.run_dir)
-
-
 def test_a_damaged_policy_falls_back_too(run):
     first, newest = run.checkpoints(2)
     flip_a_bit(newest / NETS)
     ref, *_, notes = find_policy(run.job.run_dir)
     assert ref.path == first
     assert "going back to step 100" in notes[0]
-
-
-def test_the_manifest_lists_the_rows_of_older_attempts_by_path(run, tmp_path):
-    run.checkpoints(1)
-    again = PointRun(tmp_path)
-    [folder] = again.checkpoints(1)
-    paths = [segment.path for segment in read_manifest(folder).segments]
-    assert paths == [f"attempts/0/rows/{100:012d}.safetensors", f"attempts/1/rows/{200:012d}.safetensors"]
-
-
-@pytest.mark.parametrize(
-    ("then", "now", "words"),
-    [
-        (100_000, 100_000, ()),
-        (100_000, 200_000, ("100,000 → 200,000", " 50% ")),
-        (100_000, 50_000, (" 0% ",)),
-        (0, 0, ()),
-    ],
-)
-def test_a_rate_that_falls_until_another_end_is_told(then, now, words):
-    notes = resume.rate_notes(100_000, then, now)
-    assert len(notes) == bool(words)
-    assert all(word in notes[0] for word in words)
-
-
-@pytest.mark.parametrize(
-    ("fields", "steps"),
-    [
-        ({"preset": "arm-a2c"}, 100_000),
-        ({"preset": "arm-a2c", "learning_rate_steps": 7, "total_steps": 200_000}, 7),
-        ({"algorithm": "a2c"}, 0),
-    ],
-)
-def test_a_rate_falls_over_all_steps_or_as_many_as_are_said(fields, steps):
-    assert resolve(TrainingSection(**fields)).falling_steps == steps

@@ -199,8 +199,7 @@ def test_a_complete_training_leaves_its_newest_policies_alone(tmp_path):
     for _ in range(2):  # the second job finds nothing left to do
         shutil.rmtree(place.path, ignore_errors=True)
         past(place, time.time())
-        with TrainingDisplay(live=False) as display:
-            done = run(
-                Job.standalone(folder), section(total_steps=200), display, make_envs=PointMasses, evaluator=judge
-            )
+        done = run(
+            Job.standalone(folder), section(total_steps=200), TrainingDisplay(), make_envs=PointMasses, evaluator=judge
+        )
         assert (done, count_of(place)) == (0, KEPT)

@@ -40,7 +40,6 @@ from trainer.errors import UndecidedError
 from trainer.machine.group import Group
 from trainer.training import begin
 from trainer.training.inputs import DEMOS, with_demos
-from trainer.training.memory import check
 from trainer.training.run import advance, fresh
 
 pytestmark = pytest.mark.trainer
@@ -239,18 +238,17 @@ def test_the_slot_has_a_copy_that_outlives_the_folder(demos, tmp_path):
     folder = tmp_path / "demos"
     shutil.copytree(demos.folder, folder)
     job, asked = Job.standalone(tmp_path / "run"), training(changed(demos)).changed(demos=str(folder))
-    offered = with_demos(job, asked, Group.alone())
+    offered, keep = with_demos(job, asked, Group.alone())
     kept = job.slot_dir / DEMOS / demos.manifest.digest
     assert not kept.exists()  # nothing is written before the training is known to be this one
-    assert offered.rows == demos.manifest.num_frames
-    assert (offered.training.off_policy.demos, offered.training.off_policy.demos_sha256) == (
+    assert (offered.off_policy.demos, offered.off_policy.demos_sha256) == (
         str(kept), demos.manifest.digest
     )  # fmt: skip
-    offered.keep()
+    keep()
     shutil.rmtree(folder)
-    again = with_demos(job, asked, Group.alone())
-    assert again.training == offered.training
-    again.keep()
+    again, keep = with_demos(job, asked, Group.alone())
+    assert again == offered
+    keep()
     for (_, one), (_, other) in zip(Demos.open(kept).read(), demos.read(), strict=True):
         assert all(np.array_equal(one[name], other[name]) for name in other)
 
@@ -296,8 +294,8 @@ def test_before_the_first_checkpoint_the_config_says_which_of_several_copies_it_
     both = ", ".join(sorted(each.manifest.digest for each in (demos, other)))
     with refused("start.several-copies", setting="algorithm.demos_sha256", sums=both):
         with_demos(job, asked, Group.alone())
-    offered = with_demos(job, asked.changed(demos_sha256=other.manifest.digest), Group.alone())
-    assert offered.training.off_policy.demos_sha256 == other.manifest.digest
+    offered, _ = with_demos(job, asked.changed(demos_sha256=other.manifest.digest), Group.alone())
+    assert offered.off_policy.demos_sha256 == other.manifest.digest
 
 
 def test_what_a_job_that_was_killed_at_its_copy_left_goes(demos, tmp_path):
@@ -347,15 +345,15 @@ def test_what_cannot_be_read_now_is_called_neither_gone_nor_damaged_and_the_slot
     with monkeypatch.context() as patch:
         unreadable(patch, folder / BLOCKS / demos.manifest.blocks[0].path, number)
         with pytest.raises(UndecidedError, match=words):
-            with_demos(job, asked, Group.alone()).keep()
+            with_demos(job, asked, Group.alone())[1]()
     unreadable(monkeypatch, folder / MANIFEST, number)
     with pytest.raises(UndecidedError, match=words):
         with_demos(job, asked, Group.alone())
     demos.copy_to(job.slot_dir / DEMOS / demos.manifest.digest)
     with pytest.raises(UndecidedError, match=words):  # a copy of which nobody knows that it is theirs
         with_demos(job, asked, Group.alone())
-    told = with_demos(job, asked.changed(demos_sha256=demos.manifest.digest), Group.alone())
-    assert told.rows == demos.manifest.num_frames
+    told, _ = with_demos(job, asked.changed(demos_sha256=demos.manifest.digest), Group.alone())
+    assert told.demos == str(job.slot_dir / DEMOS / demos.manifest.digest)
 
 
 @pytest.mark.parametrize("number", [errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG])
@@ -378,16 +376,14 @@ def paid_otherwise(demos, folder, paid_by):
     return Demos.open(folder)
 
 
-def test_steps_that_were_paid_otherwise_are_refused_and_of_those_of_whom_nobody_says_it_is_told(demos, tmp_path):
+def test_steps_that_were_paid_otherwise_are_refused_where_that_is_said(demos, tmp_path):
     job, asked = Job.standalone(tmp_path / "run"), training(demos)
     assert demos.manifest.source.paid_by == asked.env.paid_by == {"name": POINTS, "pushes": "any"}
-    assert with_demos(job, asked, Group.alone()).doubt is None
     other = paid_otherwise(demos, tmp_path / "other", {"name": POINTS, "pushes": "three"})
     with refused("demos.other-rewards", other="env.pushes three → any"):
         with_demos(job, training(other), Group.alone())
     untold = paid_otherwise(demos, tmp_path / "untold", None)
-    offered = with_demos(job, training(untold), Group.alone())
-    assert "nobody can tell whether they are those of the training's env" in offered.doubt
+    with_demos(job, training(untold), Group.alone())  # nobody can tell
     assert untold.manifest.digest == demos.manifest.digest  # what was recorded before it was said is what it was
 
 
@@ -410,12 +406,6 @@ def test_of_gymnasium_all_that_it_is_made_with_decides():
     made = Gymnasium(id="CartPole-v1")
     assert made.paid_by == Gymnasium(id="CartPole-v1", horizon=7, observation="both").paid_by
     assert made.paid_by != Gymnasium(id="CartPole-v1", kwargs={"sutton_barto_reward": True}).paid_by
-
-
-def test_what_does_not_fit_into_memory_is_told_before_anything_is_read(demos):
-    asked = training(demos, {"observation": "both", "image_size": SIZE})
-    with refused("memory.too-little", advice=re.compile(r"the demonstrations, 10,000,000,000 rows of \d+ bytes")):
-        check(asked, "cpu", 2**34, 10**10)
 
 
 def test_frames_that_a_frozen_encoder_reads_are_read_as_they_are_seen(demos):

@@ -19,7 +19,7 @@ from trainer.buffers.rows import Batch
 from trainer.config.section import TrainingSection, resolve
 from trainer.nets.critics import ResidualCritic
 from trainer.nets.mlp import MLP
-from trainer.training.features import diagnostics
+from trainer.training.features import rows as base_rows
 from trainer.training.run import capture, row
 
 pytestmark = pytest.mark.trainer
@@ -195,13 +195,13 @@ def test_a_diagnosis_changes_nothing_and_says_the_same_again(tmp_path, kind):
 def diagnosed(state):
     """A row of metrics as the journal gets it."""
     found = row(state)
-    diagnostics.add_diagnostics(state, found)
+    base_rows.add_diagnostics(state, found)
     return found
 
 
 def trained(run_dir, monkeypatch, interval):
     """What 60 vector steps come to, with rows all along."""
-    monkeypatch.setattr(diagnostics, "INTERVAL_UPDATES", interval)
+    monkeypatch.setattr(base_rows, "INTERVAL_UPDATES", interval)
     run = PointRun(run_dir, random_steps=40, updates_per_step=1.0)
     rows = [diagnosed(run.steps(6).state) for _ in range(10)]
     contents = capture(run.state, {})
@@ -224,7 +224,7 @@ def test_a_training_with_and_without_diagnoses_comes_to_the_same_numbers(tmp_pat
 
 
 def test_a_number_that_is_not_finite_is_left_out_of_the_row(tmp_path, monkeypatch):
-    monkeypatch.setattr(diagnostics, "INTERVAL_UPDATES", 1)
+    monkeypatch.setattr(base_rows, "INTERVAL_UPDATES", 1)
     run = PointRun(tmp_path, random_steps=40).steps(30)
     run.state.algorithm.critics[0].layers[0].bias.data[0] = math.inf
     found = diagnosed(run.state)["diagnostics"]

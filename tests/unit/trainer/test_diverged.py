@@ -19,7 +19,7 @@ from trainer.envs.suite import suite_of
 from trainer.envs.vector import VectorEnv
 from trainer.errors import NotFiniteError
 from trainer.training import crash_report as diverged
-from trainer.training.crash_report import FILE, plain, write_crash_report
+from trainer.training.crash_report import FILE, write_crash_report
 from trainer.training.run import fresh
 
 pytestmark = pytest.mark.trainer
@@ -56,8 +56,7 @@ def test_the_file_says_what_became_nan_and_where_it_came_from(poisoned):
     assert told["losses"][-1]["critic_loss"] == "nan"
     assert told["losses"][-2]["critic_loss"] > 0
     assert [task["not_finite_rows"] for task in told["tasks"].values()] == [0, rows[1], 0]
-    assert told["tasks"]["reach-v3"]["reward"]["least"] <= told["tasks"]["reach-v3"]["reward"]["mean"] < 1
-    assert told["tensors"]["critics.0.layers.0.weight"]["not_finite"] > 0
+    assert told["tensors"]["critics.0.layers.0.weight"] > 0
     assert told["training"]["algorithm"]["batch_size"] == 16
 
 
@@ -77,19 +76,14 @@ def test_the_file_is_small_however_large_the_buffer(tmp_path):
     assert (run.job.attempt_dir / FILE).stat().st_size < 32_000
 
 
-@pytest.mark.parametrize("failing", ["write_json", "rows_of"])
-def test_where_the_file_cannot_be_written_the_sentence_says_so(poisoned, monkeypatch, failing):
+def test_where_the_file_cannot_be_written_the_sentence_says_so(poisoned, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(diverged, failing, full)
+    monkeypatch.setattr(diverged, "write_json", full)
     error = diverges(poisoned)
     assert error.exit_code == 93
     assert error.fields["told"].endswith("diverged.json could not be written (No space left on device)")
-
-
-def test_numbers_that_are_none_have_names():
-    assert [plain(value) for value in (1 / 3, float("nan"), float("-inf"))] == [0.333333, "nan", "-inf"]
 
 
 def test_no_setting_is_advised_that_the_algorithm_does_not_have(tmp_path):

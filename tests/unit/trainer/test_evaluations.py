@@ -18,9 +18,8 @@ from anchorleg.job import HANDED_OVER, Job, checkpoints_of
 from anchorleg.rollback import Rollback, roll_back
 from trainer.checkpoints import checkpoint
 from trainer.checkpoints.checkpoint import read_manifest
-from trainer.config.training import ALL_THE_TIME, BY_EVALUATIONS
 from trainer.evaluation.past import EVALUATING, read_past
-from trainer.evaluation.process import EvaluatorError, spare_workers
+from trainer.evaluation.process import EvaluatorError
 from trainer.history.journal import EVALUATIONS
 from trainer.history.read import read_evaluations
 from trainer.training.begin import run
@@ -118,11 +117,6 @@ class Slow(Judged):
         self.attempt.stopped.append(self.step)
 
 
-def test_what_is_solved_and_what_is_earned_are_both_reported_for_a_queue_to_go_by(tmp_path):
-    told = Attempt(tmp_path).last_progress
-    assert {*BY_EVALUATIONS, *ALL_THE_TIME} - told.keys() <= {"gpu_percent"}
-
-
 def test_the_training_goes_on_while_an_evaluation_is_made(tmp_path):
     attempt = Attempt(tmp_path, ticks=40)
     assert attempt.code == 0
@@ -170,12 +164,6 @@ def test_a_hand_over_in_the_midst_of_an_evaluation_leaves_it_to_the_next_job_whi
     assert slot_digest(second.job.slot_dir) == slot_digest(undisturbed.job.slot_dir)
 
 
-def test_evaluations_that_wait_are_handed_over_too(tmp_path):
-    first = Attempt(tmp_path, ticks=None, stop_at=240, evaluation_interval=100)
-    assert read_past(first.job.slot_dir).pending([100, 200]) == (100, 200)
-    assert Attempt(tmp_path, evaluation_interval=100).evaluated == [100, 200, 300, 400, 500, 600]
-
-
 def test_a_run_that_lacks_an_evaluation_at_its_end_asks_for_another_job(tmp_path):
     first = Attempt(tmp_path, stop_in=600, takes={600: None})
     assert first.code == HANDED_OVER
@@ -185,14 +173,6 @@ def test_a_run_that_lacks_an_evaluation_at_its_end_asks_for_another_job(tmp_path
     assert second.last_progress["checkpoint_step"] == 600
     assert second.last_progress["evaluation_goals"] == 2  # so that a summary can say how small the evaluation was
     assert Attempt(tmp_path).told("nothing left to do")
-
-
-def test_what_one_job_evaluates_at_the_end_the_next_one_does_not_evaluate_again(tmp_path):
-    Attempt(tmp_path, ticks=None, stop_at=600, total_steps=600)
-    second = Attempt(tmp_path, stop_in=600, takes={600: None})
-    assert (second.code, second.evaluated) == (HANDED_OVER, [300])
-    third = Attempt(tmp_path)
-    assert (third.code, third.begun) == (0, [(600, 600)])
 
 
 def test_an_evaluation_that_fits_into_no_job_is_left_out_and_the_run_ends(tmp_path):
@@ -238,8 +218,8 @@ def test_what_was_left_out_before_the_slot_went_back_is_evaluated_where_it_is_tr
     assert (last.code, last.evaluated) == (0, [300, 600])
 
 
-def unreadable(monkeypatch, *errors, looks_again_s=0.0):
-    """Where evaluations look for their checkpoints they meet these; returns what is still to come."""
+def unreadable(monkeypatch, *errors):
+    """Where evaluations look for their checkpoints they meet these."""
     left = list(errors)
 
     def candidates(*args, real=queue.candidates_before):
@@ -248,8 +228,6 @@ def unreadable(monkeypatch, *errors, looks_again_s=0.0):
         return real(*args)
 
     monkeypatch.setattr(queue, "candidates_before", candidates)
-    monkeypatch.setattr(queue, "LOOK_AGAIN_S", looks_again_s, raising=False)
-    return left
 
 
 STALE = OSError(errno.ESTALE, os.strerror(errno.ESTALE))
@@ -263,19 +241,11 @@ def test_a_folder_that_cannot_be_read_for_a_moment_delays_an_evaluation_and_noth
     assert not attempt.told("a decision is damaged")  # it is said once that it waits
 
 
-def test_a_training_that_is_over_waits_for_a_folder_that_cannot_be_read_for_a_moment(tmp_path, monkeypatch):
-    left = unreadable(monkeypatch, STALE, STALE)
-    attempt = Attempt(tmp_path, evaluation_interval=600)
-    assert (attempt.code, attempt.evaluated, left) == (0, [600], [])
-
-
 def test_a_folder_that_stays_unreadable_ends_no_training_and_the_next_job_evaluates(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        left = unreadable(patch, *[STALE] * 9, looks_again_s=float("inf"))
-        patch.setattr(queue, "UNREAD_WAIT_S", 0.0)
+        unreadable(patch, *[STALE] * 9999)
         first = Attempt(tmp_path)
         assert (first.code, first.evaluated, first.last_progress["step"]) == (HANDED_OVER, [], 600)
-        assert len(left) == 8  # it looked once: not at every step
     assert Attempt(tmp_path).evaluated == [300, 600]
 
 
@@ -314,21 +284,8 @@ def full_at(monkeypatch, *steps):
     monkeypatch.setattr(checkpoint, "_write", write)
 
 
-def test_a_checkpoint_that_could_not_be_written_is_not_evaluated_and_that_is_said(tmp_path, monkeypatch):
-    full_at(monkeypatch, 300)
-    attempt = Attempt(tmp_path)
-    assert (attempt.code, attempt.evaluated) == (0, [600])
-    assert attempt.told("the evaluation of step 300 is left out: its checkpoint was not written")
-
-
 def test_a_disk_that_stays_full_stops_the_evaluations_and_not_the_training(tmp_path, monkeypatch):
     full_at(monkeypatch, 100, 200, 300, 400)
     attempt = Attempt(tmp_path, evaluation_interval=100)
     assert (attempt.code, attempt.evaluated) == (0, [500, 600])
-
-
-@pytest.mark.parametrize(
-    ("cores", "busy", "lanes", "workers"), [(2, 3, 10, 0), (7, 6, 10, 0), (8, 6, 10, 2), (64, 6, 10, 5)]
-)
-def test_an_evaluation_gets_the_cores_that_the_training_leaves(cores, busy, lanes, workers):
-    assert spare_workers(cores, busy, lanes) == workers
+    assert attempt.told("the evaluation of step 300 is left out: its checkpoint was not written")

@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import signal
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,7 +20,6 @@ from train_point_mass import in_a_process_of_its_own, judge, section
 
 from anchorleg.job import HANDED_OVER, Job
 from anchorleg.rollback import Rollback, roll_back, rollbacks
-from trainer.errors import ConfigError
 from trainer.evaluation.playable import find_playable
 from trainer.exporting import export as exporting
 from trainer.exporting.card import NAME, Card
@@ -71,8 +69,8 @@ def test_a_training_that_was_told_to_go_back_is_not_complete(tmp_path, monkeypat
     monkeypatch.setattr(reports, "REPORT_S", 0.0)
 
     class Decider(Listener):
-        def progress(self, progress):
-            if progress.checkpoint_step >= 200 and not rollbacks(tmp_path / "slots/0"):
+        def progress(self, report):
+            if report["checkpoint_step"] >= 200 and not rollbacks(tmp_path / "slots/0"):
                 roll_back(tmp_path / "slots/0", Rollback(0, 100, 0.0))
 
     job, listener = Job.standalone(tmp_path), Decider()
@@ -83,22 +81,6 @@ def test_a_training_that_was_told_to_go_back_is_not_complete(tmp_path, monkeypat
     code, said = train(tmp_path)
     assert (code, finals(tmp_path)) == (0, {1: 300})
     assert any("step 100" in words for words in said)
-
-
-def test_a_training_that_hands_over_leaves_none(tmp_path):
-    assert train(tmp_path, deadline=0)[0] == HANDED_OVER
-    assert finals(tmp_path) == {}
-
-
-def test_a_folder_that_cannot_be_looked_at_leaves_the_training_complete():
-    def superseded_by():
-        raise OSError(errno.ESTALE, "Stale file handle")
-
-    said = []
-    final.leave_final(SimpleNamespace(superseded_by=superseded_by), said.append)
-    assert len(said) == 1
-    assert "the final policy is missing" in said[0]
-    assert "Stale file handle" in said[0]
 
 
 def test_a_prolonged_training_keeps_its_final_policy_until_it_has_another(tmp_path):
@@ -117,18 +99,6 @@ def test_a_complete_training_that_is_started_again_leaves_its_final_policy_alone
     assert (code, finals(tmp_path)) == (0, {0: 300})
     assert os.stat(path).st_ino == before.st_ino
     assert f"the final policy: {path}" in said
-
-
-@pytest.mark.parametrize("damage", ["torn", "gone", "foreign"])
-def test_a_final_policy_that_is_damaged_or_gone_is_made_again(tmp_path, damage):
-    train(tmp_path)
-    path = tmp_path / "slots/0/attempts/0/final.safetensors"
-    if damage == "gone":
-        path.unlink()
-    else:
-        path.write_bytes(path.read_bytes()[:100] if damage == "torn" else b"x" * 5000)
-    assert train(tmp_path)[0] == 0
-    assert finals(tmp_path) == {1: 300}
 
 
 @pytest.mark.parametrize("moment", ["before", "beside", "after"])
@@ -169,18 +139,6 @@ def test_a_disk_that_has_no_room_for_it_is_told_and_the_training_is_complete(tmp
     assert "`trainer export` can write it any time" in sentence
     assert json.loads((tmp_path / "slots/0/attempts/0/progress.json").read_text())["checkpoint_step"] == 300
     assert finals(tmp_path) == {}
-
-
-def test_a_policy_that_can_never_be_exported_is_not_said_to_be_written_at_any_time(tmp_path, monkeypatch):
-    def refused(*_):
-        raise ConfigError("only others can be exported yet")
-
-    monkeypatch.setattr(final, "export", refused)
-    code, said = train(tmp_path)
-    assert code == 0
-    sentence = next(line for line in said if "only others can be exported yet" in line)
-    assert "no final policy is written" in sentence
-    assert "any time" not in sentence
 
 
 def test_an_attempt_that_was_taken_over_from_writes_and_removes_nothing(tmp_path):

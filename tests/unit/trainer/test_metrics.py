@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import errno
 import json
 import os
 import sys
-import threading
 from fractions import Fraction
 
 import numpy as np
@@ -14,14 +12,12 @@ from hypothesis import strategies as st
 
 pytest.importorskip("torch")
 
-from daemons import PATIENCE_S
 from slot_digest import gaps
 
 from anchorleg.files import write_json
 from trainer.algorithms.common.off_policy import earned
 from trainer.history.journal import Journal
-from trainer.history.read import best_evaluation, lines, read, read_evaluations
-from trainer.history.scalars import scalars
+from trainer.history.read import lines, read, read_evaluations
 from trainer.state import State
 from trainer.training.features import base
 from trainer.training.features.rows import TensorBoardEvents
@@ -84,45 +80,12 @@ def test_each_step_and_each_evaluation_counts_once_over_all_attempts(tmp_path, a
     assert gaps(read(slot)) == []
 
 
-@pytest.mark.parametrize("line", ["[]", "3", '"to"', "null", "NaN"])
-def test_what_is_no_row_costs_itself_alone(tmp_path, line):
-    path = tmp_path / "metrics.jsonl"
-    path.write_text(f'{{"to": 1}}\n{line}\n{{"to": 2}}\n{{"to"')  # torn, as its writer died
-    assert [row["to"] for row in lines(path)] == [1, 2]
-    assert list(lines(tmp_path / "absent")) == []
-
-
 def test_a_damaged_decision_of_an_attempt_beside_the_line_is_told_by_its_path(tmp_path):
     slot = a_slot(tmp_path, [(None, 0, [], [10]), (0, 10, [], []), (0, 10, [], [])])
     damaged = slot / "attempts/1/parent.json"
     damaged.write_text("[]")
     with pytest.raises(ValueError, match=f"^{damaged}, which says where attempt 1 began, is damaged: restore it"):
         read_evaluations(slot)
-
-
-def test_the_best_is_the_newest_of_the_highest():
-    rows = [{"step": 1, "mean_success": 0.5}, {"step": 2, "mean_success": 0.7}, {"step": 3, "mean_success": 0.7}]
-    assert best_evaluation(rows) == rows[2]
-    assert best_evaluation([]) is None
-
-
-def test_a_row_has_the_means_of_its_stretch_and_the_next_starts_anew():
-    meter = Meter(NAMES, TASKS)
-    meter.add_update([1.0])
-    meter.add_update([2.0])
-    finished, task = np.array([True, False, True]), np.array([1, 0, 1])
-    meter.add_episodes(finished, task, np.array([10.0, 99.0, 20.0]), np.array([True, True, False]))
-    assert meter.row(40, {"temperature": [0.1, 0.2]}) == {
-        "from": 0,
-        "to": 40,
-        "updates": 2,
-        "loss": 1.5,
-        "tasks": {
-            "reach-v3": {"episodes": 0, "temperature": 0.1},
-            "push-v3": {"episodes": 2, "temperature": 0.2, "success": 0.5, "return": 15.0},
-        },
-    }
-    assert meter.row(50, {"temperature": [0.1, 0.2]})["from"] == 40
 
 
 def test_where_an_algorithm_has_come_to_measure_more_its_means_begin_anew():
@@ -177,46 +140,6 @@ def test_tensorboard_that_cannot_be_loaded_here_is_told_and_stops_nothing(tmp_pa
     assert "no TensorBoard events: Descriptors cannot" in caplog.text
 
 
-def test_tensorboards_thread_prints_no_traceback_on_a_full_disk(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    printed = []
-    monkeypatch.setattr(threading, "excepthook", printed.append)
-    base.silence.cache_clear()
-    events = TensorBoardEvents(tmp_path, after=0)
-    events.begin(None)
-    thread = events._writer._get_file_writer().event_writer._async_writer._worker
-    monkeypatch.setattr(thread._record_writer, "write", full)
-    events.on_row(None, {"to": 1, "q": 1.0, "tasks": {}})
-    thread.join(PATIENCE_S)
-    assert not thread.is_alive()
-    events.end(None, base.EndReason.FAILED)
-    assert printed == []
-
-
-def test_tensorboard_has_a_row_in_groups():
-    row = {
-        "from": 0,
-        "to": 40,
-        "at": 1e9,
-        "updates": 2,
-        "q": 1.5,
-        "tasks": {"reach-v3": {"episodes": 1, "temperature": 0.1, "success": 1.0, "td_error": 0.5}},
-        "diagnostics": {"critics_rank": 7.5},
-        "contributed": {"rows": 3},
-    }
-    assert scalars(row) == {
-        "train/updates": 2,
-        "train/q": 1.5,
-        "temperature/reach-v3": 0.1,
-        "success/reach-v3": 1.0,
-        "td_error/reach-v3": 0.5,
-        "diagnostics/critics_rank": 7.5,
-        "contributed/rows": 3,
-    }
-
-
 def test_rows_that_a_full_disk_refuses_wait_and_come_whole(tmp_path, monkeypatch):
     journal = Journal(tmp_path / "metrics.jsonl")
     journal.add({"to": 1})
@@ -248,7 +171,3 @@ def test_there_is_one_barrier_for_each_multiple_at_most_a_vector_step_late(n, in
     assert {step // interval for step in barriers} >= set(
         range(max(1, n // interval), n * vector_steps // interval + 1)
     ) or n > interval
-
-
-def test_an_interval_of_zero_is_never():
-    assert not crossed(0, 100, 0)

@@ -379,8 +379,7 @@ def test_publishing_changes_no_number_of_the_training_and_the_curves_go_along(tm
     monkeypatch.setattr(Awaited, "shared", store.Shared(often / "shared"), raising=False)
     for folder, interval, envs in ((often, 5, Awaited), (never, 0, PointMasses)):
         training = section(publish_interval=interval, total_steps=600)
-        with TrainingDisplay(live=False) as display:
-            made = run(Job.standalone(folder), training, display, make_envs=envs, evaluator=judge)
+        made = run(Job.standalone(folder), training, TrainingDisplay(), make_envs=envs, evaluator=judge)
         assert made == 0
     assert slot_digest(often / "slots/0") == slot_digest(never / "slots/0")
     counts = {}

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import errno
 import os
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,15 +11,13 @@ from hypothesis import strategies as st
 pytest.importorskip("torch")
 
 from point_run import PointRun
-from refused import refused
 
 from anchorleg.job import CheckpointRef, Job
 from anchorleg.rollback import Rollback, roll_back
 from trainer.checkpoints import retention, saver
-from trainer.checkpoints.checkpoint import AVERAGED_NETS, NETS, CheckpointManifest, downgrade, read_manifest
+from trainer.checkpoints.checkpoint import AVERAGED_NETS, NETS, CheckpointManifest, read_manifest
 from trainer.checkpoints.retention import Kept, decide, thin, tidy
-from trainer.errors import DamagedCheckpointError, SaveError, SupersededError
-from trainer.training.features.inflow.rollback import newest_before
+from trainer.errors import DamagedCheckpointError, SupersededError
 
 pytestmark = pytest.mark.trainer
 
@@ -57,11 +54,6 @@ def test_the_newest_stay_whole_older_ones_keep_their_nets_the_needed_ones_always
     assert steps(decision.deleted) == [2, 3, 5]
 
 
-def test_what_lies_outside_the_line_goes():
-    found = [a_checkpoint(1), a_checkpoint(2, in_line=False)]
-    assert steps(decide(found, keep_exact=3, keep_milestones=2, needed=set()).deleted) == [2]
-
-
 def test_what_is_passed_over_stays_beside_the_line():
     passed = {"in_line": False, "is_passed_over": True}
     found = [*map(a_checkpoint, (1, 2, 3)), a_checkpoint(4, "policy", **passed)]
@@ -87,16 +79,6 @@ def test_going_back_deletes_nothing_until_the_next_job_saves(tmp_path):
     assert [folder.exists() for folder in folders] == [True, False, False, False, False]
 
 
-def test_a_decision_to_go_back_that_is_taken_back_leaves_all_as_it_was(tmp_path):
-    run = PointRun(tmp_path)
-    run.checkpoints(3)
-    decision = roll_back(run.job.slot_dir, Rollback(0, 100, 0.0))
-    run.checkpoints(1)
-    decision.unlink()
-    run.steps().publish()
-    assert PointRun(tmp_path).start.ref.step == 500
-
-
 def test_the_parent_of_a_job_that_began_unseen_by_who_went_back_stays_until_the_job_after_it(tmp_path):
     folders = PointRun(tmp_path).checkpoints(3)
     unseen = PointRun(tmp_path)
@@ -104,21 +86,6 @@ def test_the_parent_of_a_job_that_began_unseen_by_who_went_back_stays_until_the_
     folders += unseen.checkpoints(1)
     assert [folder.exists() for folder in folders] == [True] * 4
     assert PointRun(tmp_path).start.ref.step == 100
-
-
-def test_nobody_goes_back_to_what_was_cut_down_to_its_nets(tmp_path):
-    run = PointRun(tmp_path)
-    run.checkpoints(6)
-    assert newest_before(run.job, 350) is None
-    assert newest_before(run.job, 550).step == 500
-
-
-def test_a_decision_to_go_back_that_cannot_be_read_is_a_sentence(tmp_path):
-    run = PointRun(tmp_path)
-    run.checkpoints(1)
-    roll_back(run.job.slot_dir, Rollback(0, 50, 0.0)).write_text("{}")
-    with refused("checkpoint.parents-unreadable"):
-        PointRun(tmp_path)
 
 
 def test_damaged_ones_stay_until_there_are_enough_good_ones():
@@ -142,15 +109,6 @@ def test_a_checkpoint_that_cannot_be_read_for_a_moment_stays_with_its_rows(tmp_p
     assert PointRun(tmp_path).start.ref.step == 700
 
 
-def test_while_few_are_whole_the_rows_of_one_that_cannot_be_read_stay(tmp_path, monkeypatch):
-    run = PointRun(tmp_path, buffer_size=90)
-    run.checkpoints(1)
-    [rows] = os.listdir(run.job.attempt_dir / "rows")
-    unreadable(monkeypatch, 100, errno.ESTALE)
-    run.checkpoints(1)
-    assert rows in os.listdir(run.job.attempt_dir / "rows")
-
-
 def test_a_checkpoint_that_cannot_be_read_for_good_holds_up_no_clearing(tmp_path, monkeypatch):
     run = PointRun(tmp_path, buffer_size=90)
     run.checkpoints(1)
@@ -172,15 +130,6 @@ def test_thinning_keeps_at_most_so_many_of_them_and_both_ends(found, keep):
         assert {left[0], left[-1]} == {min(found), max(found)}
 
 
-def test_milestones_that_come_one_by_one_stay_spread_over_the_whole_run():
-    kept = []
-    for step in range(1, 201):
-        kept = thin([*kept, step], 10)
-    widths = [b - a for a, b in pairwise(kept)]
-    assert (len(kept), kept[0], kept[-1]) == (10, 1, 200)
-    assert max(widths) <= 64
-
-
 def test_a_slot_is_tidied_to_three_whole_checkpoints_and_their_rows(tmp_path):
     run = PointRun(tmp_path, keep_milestones=2)
     run.checkpoints(7)
@@ -192,16 +141,6 @@ def test_a_slot_is_tidied_to_three_whole_checkpoints_and_their_rows(tmp_path):
     listed = {s.path for folder in folders for s in read_manifest(folder).segments}
     rows = {f"attempts/0/rows/{name}" for name in os.listdir(run.job.attempt_dir / "rows")}
     assert rows == listed
-
-
-def test_a_downgrade_that_was_cut_short_is_finished_later(tmp_path):
-    run = PointRun(tmp_path)
-    [folder] = run.checkpoints(1)
-    manifest = read_manifest(folder)
-    downgrade(folder, manifest)
-    (folder / "state.json").write_text("left over")
-    downgrade(folder, read_manifest(folder))
-    assert sorted(os.listdir(folder)) == [AVERAGED_NETS, "manifest.json", NETS]
 
 
 def test_an_attempt_that_is_superseded_publishes_and_deletes_nothing(tmp_path):
@@ -233,22 +172,6 @@ def test_a_claim_in_the_middle_of_a_publication_stops_it_before_the_rename(tmp_p
     assert os.listdir(run.job.attempt_dir / "checkpoints") == [f"{100:012d}"]
 
 
-def test_a_deletion_that_fails_is_told_and_stops_nothing(tmp_path, monkeypatch):
-    run = PointRun(tmp_path, keep_milestones=0)
-    run.checkpoints(3)
-
-    def refuse(path):
-        raise OSError(13, "Permission denied")
-
-    monkeypatch.setattr(retention, "remove_folder", refuse)
-    said = []
-    run.steps()
-    run.saver.start(*run.captured())
-    run.saver.finish(said.append)
-    assert run.saver.published_step == 400
-    assert "Permission denied" in said[0]
-
-
 def full_while(monkeypatch, is_full):
     """No checkpoint can be written as long as `is_full()`; how often one was tried."""
     real, tries = saver.publish, []
@@ -276,43 +199,3 @@ def test_what_a_killed_job_left_makes_room_for_the_checkpoint_that_finds_the_dis
     assert successor.steps().publish().exists()
     assert tries == [True, False]
     assert PointRun(tmp_path).start.ref.step == 200
-
-
-@pytest.mark.parametrize("milestones", [0, 10])
-def test_fewer_checkpoints_that_are_to_stay_make_room_for_one_that_finds_the_disk_full(
-    tmp_path, monkeypatch, milestones
-):
-    run = PointRun(tmp_path, keep_milestones=milestones)
-    folders = run.checkpoints(3)
-    successor = PointRun(tmp_path, keep_milestones=milestones, keep_checkpoints=1)
-
-    def whole():
-        return [path for path in folders if path.exists() and read_manifest(path).kind == "exact"]
-
-    tries = full_while(monkeypatch, lambda: whole() != folders[2:])
-    assert successor.steps().publish().exists()
-    assert (tries, whole()) == ([True, False], [])
-
-
-def test_rows_that_were_written_late_stay_for_the_checkpoint_that_is_tried_again(tmp_path, monkeypatch):
-    run = PointRun(tmp_path, buffer_size=3000)
-    run.checkpoints(1)
-    full = [True]
-    tries = full_while(monkeypatch, lambda: full[0])
-    for _ in range(3):
-        run.steps()
-        with pytest.raises(SaveError):
-            run.publish()
-    contents, rows = run.captured()
-    assert [path for path in os.listdir(run.job.attempt_dir / "rows") if "-late-" in path]
-
-    def tidied(*args, real=saver.tidy, **more):
-        full[0] = False
-        return real(*args, **more)
-
-    monkeypatch.setattr(saver, "tidy", tidied)
-    tries.clear()
-    run.saver.start(contents, rows)
-    run.saver.finish(print)
-    assert tries == [True, False]
-    assert PointRun(tmp_path, buffer_size=3000).start.ref.step == contents.step

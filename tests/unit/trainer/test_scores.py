@@ -25,7 +25,6 @@ from trainer.showing.learning import curves_of
 from trainer.showing.plot import draw_curves
 from trainer.showing.summary import summaries
 from trainer.showing.tables import runs_as_json, show_runs
-from trainer.training.features.progress import TrainingProgress
 
 pytestmark = pytest.mark.trainer
 
@@ -71,7 +70,6 @@ def test_success_is_shown_where_it_was_told_and_the_return_else():
     assert (score_of(silent), mean_return(silent), score_of(told)) == (-3.5, -3.5, 0.4)
     assert evaluation_scalars(silent) == {"evaluation/return": -3.5, "evaluation/return/a": -3.5}
     assert evaluation_scalars(told)["evaluation/success"] == 0.4
-    assert "return -3.5" in TrainingProgress(1, 2, 0, mean_return=-3.5).words()
 
 
 def test_the_table_of_an_evaluation_without_success_has_its_returns(capsys):

@@ -32,9 +32,8 @@ from trainer.envs.step import VectorSpec
 from trainer.envs.suite import suite_of
 from trainer.envs.vector import VectorEnv
 from trainer.errors import RanksError
-from trainer.machine.group import Group
+from trainer.machine.group import Group, must_be_the_same, packed, unpacked
 from trainer.training.begin import _envs_of
-from trainer.training.gathering import must_be_the_same, packed, unpacked
 from trainer.training.ranks import Order, assist, hand_out
 
 pytestmark = pytest.mark.trainer

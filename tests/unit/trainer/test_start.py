@@ -43,8 +43,8 @@ from train_point_mass import judge, section
 from anchorleg.job import Job
 from trainer.training.begin import run
 from trainer.training.features.progress import TrainingDisplay
-with TrainingDisplay(live=False) as display:
-    run(Job.standalone(Path(sys.argv[1])), section(total_steps=200), display, make_envs=PointMasses, evaluator=judge)
+job, training = Job.standalone(Path(sys.argv[1])), section(total_steps=200)
+run(job, training, TrainingDisplay(), make_envs=PointMasses, evaluator=judge)
 print("torch._dynamo" in sys.modules, "sympy" in sys.modules)
 """
 

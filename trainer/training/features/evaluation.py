@@ -2,17 +2,15 @@
 
 Nothing is skipped: a history that has some evaluations or others, depending on how busy the machine was, can be
 compared with no other. Where evaluations take longer than training from one to the next, the loop waits once more than
-`MAX_PENDING` are open. That takes as long in all as letting them pile up until
-the end would, and bounds the nets that are kept for them.
+`MAX_PENDING` are open: that takes as long in all as letting them pile up would, and bounds the nets that are kept.
 
 An evaluation that ends badly is made once more, then left out. One that several jobs began and none ended is left out
-too, for it does not fit into a job, or is what ends them. While the slot's folder cannot be read it waits. Neither
-ever ends the training.
+too, for it does not fit into a job, or is what ends them. While the slot's folder cannot be read it waits, at the end
+for the slot's next job. Neither ever ends the training.
 """
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
@@ -40,10 +38,6 @@ AVERAGED_EVERY = 2
 MAX_TRIES = 2
 #: The first of these jobs may have had only its last minutes for it, the second may have been killed.
 MAX_JOBS = 3
-#: While the slot's folder cannot be read it is looked at again after so long.
-LOOK_AGAIN_S = 1.0
-#: For so long a training that is over waits for it; then the slot's next job evaluates.
-UNREAD_WAIT_S = 60.0
 #: While the training waits for an evaluation it looks this often whether it should hand over.
 LOOK_S = 0.1
 
@@ -59,8 +53,7 @@ class Evaluations(Feature):
         self._journal = Journal(job.attempt_dir / EVALUATING)
         self._running: Running | None = None
         self._tries = 0
-        self._look_at: float | None = None
-        self._unread_since = 0.0
+        self._unread = False
 
     def begin(self, run: RunningAttempt) -> None:
         self._run, here = run, run.state.group.here
@@ -116,10 +109,7 @@ class Evaluations(Feature):
         if len(self._open) <= (0 if run.is_trained else MAX_PENDING):
             return False
         if self._running is None:
-            if self._look_at is None or time.monotonic() - self._unread_since >= UNREAD_WAIT_S:
-                return False
-            time.sleep(LOOK_S)
-            return True
+            return False
         more = f" ({self._running.words})" if self._running.words else ""
         run.doing = f"evaluating step {self._open[0]:,}{more}"
         self._running.wait(LOOK_S)
@@ -169,18 +159,15 @@ class Evaluations(Feature):
         if self._unfinished.get(step, 0) >= MAX_JOBS:
             self._leave_out(step, f"{MAX_JOBS} jobs began it and none came to its end")
             return True
-        if self._look_at is not None and time.monotonic() < self._look_at:
-            return False
         try:
             ref = self._checkpoint_of(step)
         except (OSError, ValueError) as error:
-            if self._look_at is None:
-                self._unread_since = time.monotonic()
+            if not self._unread:
                 why = (error.strerror if isinstance(error, OSError) else None) or str(error)
                 self._run.say(f"the evaluation of step {step:,} waits ({why}); trying again, the training goes on")
-            self._look_at = time.monotonic() + LOOK_AGAIN_S
+            self._unread = True
             return False
-        self._look_at = None
+        self._unread = False
         if ref is None:
             self._leave_out(step, "its checkpoint was not written, or is gone")
             return True

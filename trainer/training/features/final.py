@@ -1,7 +1,8 @@
-"""The policy of a complete training as one file, `final.safetensors`, in the folder of the attempt that completed it.
+"""What outlasts the clearing away of checkpoints: the nets of the one that was evaluated best, and the policy of a
+complete training as one file, `final.safetensors`, in the folder of the attempt that completed it.
 
-It is made of the last checkpoint, so it can be made again at any time, and a job that was killed before it came to it
-leaves that to the next one. Of a slot there is one: the one before goes when a longer training has left its own.
+The file is made of the last checkpoint, so it can be made again at any time, and a job that was killed before it came
+to it leaves that to the next one. Of a slot there is one: the one before goes when a longer training has left its own.
 """
 
 from __future__ import annotations
@@ -18,9 +19,22 @@ from trainer.errors import ConfigError, TrainerError
 from trainer.evaluation.playable import of_checkpoint
 from trainer.exporting.card import NAME, Card
 from trainer.exporting.export import export
+from trainer.history.read import best_evaluation, best_left, read_evaluations
 from trainer.training.features.base import EndReason, Feature, RunningAttempt
 
 FINAL = "final.safetensors"
+
+
+class BestCheckpoint(Feature):
+    """Of all evaluations of the slot; also the best without what a decision to go back passes over."""
+
+    def __init__(self, job: Job) -> None:
+        self._slot_dir = job.slot_dir
+
+    def kept_steps(self) -> frozenset[int]:
+        rows = read_evaluations(self._slot_dir)
+        bests = best_evaluation(rows), best_left(self._slot_dir, rows)
+        return frozenset(best["step"] for best in bests if best is not None)
 
 
 class FinalExport(Feature):

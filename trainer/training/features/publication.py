@@ -1,4 +1,6 @@
-"""Policies for other machines, published while the training goes on (`trainer.sharing.publisher`)."""
+"""What other machines see while the training goes on: its policies (`trainer.sharing.publisher`), and its agents, shown
+to who watches (`trainer.live.recorder`).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from anchorleg.job import Job
+from anchorleg.live.wanted import FILE
+from syncd import store
+from trainer.config.training import Training
+from trainer.envs.collector import Transition
+from trainer.envs.sharded import first_of
+from trainer.envs.vector import VectorEnv
 from trainer.history.read import read_evaluations
+from trainer.live.recorder import LIVE, FrameRecorder, RecorderInputs, tells_success
 from trainer.sharing.publisher import Publisher, Snapshot, snapshot
 from trainer.training.features.base import EndReason, Feature, RunningAttempt
 from trainer.training.run import crossed
@@ -65,3 +75,42 @@ class Publication(Feature):
 def _policy(run: RunningAttempt) -> Snapshot:
     state = run.state
     return snapshot(state.step, state.updates, state.algorithm.policy, state.average)
+
+
+class ShownFrames(Feature):
+    """Looks at the environments of this process after each step, while somebody watches."""
+
+    def __init__(self) -> None:
+        self._recorder: FrameRecorder | None = None
+
+    def begin(self, run: RunningAttempt) -> None:
+        shown = first_of(run.state.collector.envs)
+        self._recorder, self._shown = frame_recorder_of(run.job, run.training, shown), shown.num_envs
+
+    def after_step(self, run: RunningAttempt, transition: Transition | None) -> None:
+        if self._recorder is not None:
+            self._recorder.after(run.state.step, run.state.collector.task[: self._shown])
+
+    def tell(self, say: Callable[[str], None]) -> None:
+        if self._recorder is not None:
+            self._recorder.tell(say)
+
+    def end(self, run: RunningAttempt, reason: EndReason) -> None:
+        if self._recorder is not None:
+            self._recorder.close()
+
+
+def frame_recorder_of(job: Job, training: Training, envs: object) -> FrameRecorder | None:
+    """The recorder of a training; None: it may not be watched, or its environments cannot."""
+    if not training.stream or not isinstance(envs, VectorEnv):
+        return None
+    place = store.Shared(job.shared_dir).slot(job.run_id, job.slot)
+    given = RecorderInputs(
+        live_file=place.path.parent / FILE,
+        folder=place.path / LIVE,
+        slot=job.slot,
+        attempt=job.attempt,
+        tasks=training.env.tasks,
+        tells_success=tells_success(envs),
+    )
+    return FrameRecorder(envs, given)

@@ -1,20 +1,50 @@
-"""Where rows of metrics go on this disk: the journal, which all curves are made from, and TensorBoard's events."""
+"""Rows of metrics: what the nets are like inside, the journal that all curves are made from, TensorBoard's events."""
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from anchorleg.job import Job
+from trainer.algorithms.common.diagnostics import INTERVAL_UPDATES
 from trainer.history.journal import METRICS, Journal
 from trainer.history.scalars import evaluation_scalars, scalars
 from trainer.training.features.base import EndReason, Feature, RunningAttempt, silence
+from trainer.training.run import TrainingRun, crossed
 
 #: The class of TensorBoard's thread (tensorboard/summary/writer/event_file_writer.py).
 _ITS_THREAD = "_AsyncWriterThread"
 _log = logging.getLogger(__name__)
+
+
+class Diagnostics(Feature):
+    """Adds what the nets are like inside to the first row past a multiple of so many updates; draws from no stream."""
+
+    def on_row(self, run: RunningAttempt, row: dict[str, Any]) -> None:
+        add_diagnostics(run.state, row)
+
+
+def add_diagnostics(state: TrainingRun, row: dict[str, Any]) -> None:
+    """Where they are due, `diagnostics` of the nets, and of each task, and of each contributor in `row`, more."""
+    if not crossed(state.updates - row["updates"], state.updates, INTERVAL_UPDATES):
+        return
+    if (found := state.algorithm.diagnose(state.step)) is None:
+        return
+    row["diagnostics"] = _readable(found.nets)
+    for of_task, measured in zip(row["tasks"].values(), found.tasks, strict=True):
+        of_task.update(_readable(measured))
+    if "contributed" in row:
+        row["contributed"]["td_error"] = _readable(state.algorithm.diagnose_contributors(state.step))
+
+
+def _readable(values: Mapping[str, float]) -> dict[str, float]:
+    """Six digits of each, which say all that a probe can; without those that are not finite, which JSON has no word
+    for (whether a training goes on is for its losses and parameters to say).
+    """
+    return {name: float(f"{value:.6g}") for name, value in values.items() if math.isfinite(value)}
 
 
 class MetricsJournal(Feature):
