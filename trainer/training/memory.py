@@ -74,13 +74,13 @@ def check(
     each = need_bytes(1, 0, env_bytes=training.env.ENV_BYTES) + training.env.drawing_bytes
     each += _CUDA_BYTES * (device == "cuda")
     need = here * each + evaluation_bytes(training) + sum(part.bytes for part in parts)
-    for error_id, taken, limit, found, way in (
-        ("memory.too-little", need, limit_bytes, parts, f"ask for {need / 1e9:,.2f} GB or more (slurm.mem)"),
-        ("memory.gpu-too-small", sum(part.bytes for part in on_gpu), gpu_bytes, on_gpu, _MORE_GPU),
-    ):
-        if limit is not None and taken > limit:
-            advice = _advice(found, taken - limit, way)
-            raise ConfigError(error_id, need_gb=taken / 1e9, limit_gb=limit / 1e9, advice=advice)
+    if limit_bytes is not None and need > limit_bytes:
+        advice = _advice(parts, need - limit_bytes, f"ask for {need / 1e9:,.2f} GB or more (slurm.mem)")
+        raise ConfigError("memory.too-little", need_gb=need / 1e9, limit_gb=limit_bytes / 1e9, advice=advice)
+    need = sum(part.bytes for part in on_gpu)
+    if gpu_bytes is not None and need > gpu_bytes:
+        advice = _advice(on_gpu, need - gpu_bytes, _MORE_GPU)
+        raise ConfigError("memory.gpu-too-small", need_gb=need / 1e9, limit_gb=gpu_bytes / 1e9, advice=advice)
 
 
 def shortage(error: BaseException, training: Training, device: str) -> OutOfMemoryError | None:
