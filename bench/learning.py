@@ -68,9 +68,9 @@ from trainer.evaluation.protocol import Act, Evaluation, evaluate, unseen_seed  
 from trainer.machine import device as machine  # noqa: E402
 from trainer.machine import products  # noqa: E402
 from trainer.sharing.policies import Policy, actor_tensors  # noqa: E402
-from trainer.showing.comparetable import scored  # noqa: E402
 from trainer.showing.comparison import THRESHOLDS, Contender, Seeded  # noqa: E402
 from trainer.showing.learning import Evaluated  # noqa: E402
+from trainer.showing.tables import scored  # noqa: E402
 from trainer.training.run import advance, as_begun, crossed, drain, learn_the_rest  # noqa: E402
 
 #: What stands before a training's name where stable-baselines3 trains by its settings.
@@ -411,9 +411,7 @@ def seeded(rows: Sequence[dict[str, str]]) -> Seeded:
         for row in rows
     )  # fmt: skip
     returns, last = tuple(float(row["return"]) for row in rows), rows[-1]
-    return Seeded(
-        int(last["seed"]), evaluations, returns, int(last["step"]), float(last["cpu_s"]), int(last["parameters"])
-    )
+    return Seeded(int(last["seed"]), evaluations, returns, int(last["step"]), float(last["cpu_s"]))
 
 
 def tell(table: str, made: Mapping[Key, list[list[str]]], todays: set[Key], steps: int) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from daemons import PATIENCE_S, WORK_S
+from relay import NewRelay, Relay
 
 from anchorleg.job import Job
 from trainer.machine import launching
@@ -86,26 +87,20 @@ def test_algorithms_are_trained_compared_and_not_trained_again(tmp_path: Path) -
 
 
 @pytest.mark.long
-def test_what_is_asked_wrongly_is_said_in_a_sentence(tmp_path: Path) -> None:
-    unknown = compare(tmp_path, "--algorithms", "ppo,ppo2")
-    assert (unknown.returncode, unknown.stdout) == (2, "")
-    assert "there is no algorithm and no preset 'ppo2'; did you mean 'ppo'" in unknown.stderr.replace('"', "'")
-    twice = compare(tmp_path, "--algorithms", "ppo,ppo")
-    assert twice.returncode == 2
-    assert "give each name once" in twice.stderr
-    both = compare(tmp_path, "--algorithms", "arm-ppo,a2c", "--preset", "arm-a2c")
-    assert "arm-ppo is a preset; leave out --preset" in both.stderr
-    trained = compare(tmp_path, "all/ppo-0", "--steps", "600")
-    assert trained.returncode == 2
-    assert "--steps, --config, --run-dir: the runs that are named were trained" in trained.stderr
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        (["--algorithms", "ppo,ppo2"], "compare.unknown-algorithm"),
+        (["--algorithms", "ppo,ppo"], "compare.algorithms-once"),
+        (["--algorithms", "arm-ppo,a2c", "--preset", "arm-a2c"], "compare.two-presets"),
+        (["all/ppo-0", "--steps", "600"], "compare.options-of-runs"),
+    ],
+)
+def test_what_is_asked_wrongly_is_said_in_a_sentence(tmp_path: Path, words: list[str], wrong: str) -> None:
+    done = compare(tmp_path, *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"[{wrong}]" in done.stderr
     assert not (tmp_path / "all").exists()
-
-    place = tmp_path / "all/ppo-0/slots/0"
-    place.mkdir(parents=True)
-    (place / "config.json").write_text("{}")
-    begun = compare(tmp_path, "--algorithms", "ppo")
-    assert begun.returncode == 2
-    assert "was begun with other settings" in begun.stderr
 
 
 @pytest.mark.long
@@ -120,27 +115,46 @@ def test_a_training_that_fails_is_told_with_its_last_words(tmp_path: Path) -> No
     assert "Traceback" not in failed.stderr
 
 
+TRAINING = {
+    "preset": "arm-ppo",
+    "network": {"actor_hidden": [8], "critic_hidden": [8]},
+    "horizon": 20,
+    "num_envs": 4,
+    "total_steps": 400,
+    "checkpoint_interval": 200,
+    "evaluation_interval": 200,
+    "evaluation_goals": 2,
+    "metrics_interval": 200,
+    "num_workers": 0,
+}
+
+
+def compared(relay: Relay) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "trainer", "compare", str(relay.run_dir), "--json"],
+        cwd=relay.folder, env=relay.env, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
+
+
 @pytest.mark.long
-def test_presets_of_one_algorithm_are_told_apart_and_trained_in_one_environment(tmp_path: Path) -> None:
-    small = {"horizon": 20, "rollout_steps": 32, "evaluation_goals": 2, "evaluation_interval": 0}
-    settings = [f"--set={field}={value}" for field, value in small.items()]
+def test_experiments_of_a_run_are_contenders_by_algorithm_and_by_what_differs(new_relay: NewRelay) -> None:
+    ppo = [{"algorithm": {"name": "ppo", "gamma": gamma}, "seed": seed} for gamma in (0.9, 0.95) for seed in (0, 1)]
+    relay = new_relay(
+        command=None,
+        training=TRAINING,
+        experiments=[*ppo, {"algorithm": "a2c", "seed": 3, "name": "plain", "priority": 2}],
+        slurm={"max_jobs": 2, "time_limit": "1:00:00"},
+    )
+    done = relay.run("start", timeout_s=WORK_S)
+    assert done.code == 0, done.words
 
-    def compared(algorithms: str, *more: str) -> subprocess.CompletedProcess[str]:
-        words = ("--algorithms", algorithms, "--steps", "400", "--seeds", "1", "--json", *settings, *more)
-        return subprocess.run(
-            [sys.executable, "-m", "trainer", "compare", *words], cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
-            timeout=WORK_S, check=False,
-        )  # fmt: skip
+    told = compared(relay)
 
-    refused = compared("arm-ppo,cartpole-ppo")
-    assert refused.returncode == 2
-    assert "arm-ppo and cartpole-ppo are of different environments (env arm → gymnasium)" in refused.stderr
-    assert not (tmp_path / "runs").exists()
-    done = compared("arm-ppo,ppo,arm-a2c", "--set", "env=arm", "--set", "num_envs=8")
-    assert done.returncode == 0, done.stderr
-    assert {one["algorithm"] for one in json.loads(done.stdout)["contenders"]} == {
-        "ppo (arm-ppo)",
-        "ppo (guide)",
-        "a2c",
+    assert told.returncode == 0, told.stderr
+    found = {one["algorithm"]: one for one in json.loads(told.stdout)["contenders"]}
+    assert {name: one["seeds"] for name, one in found.items()} == {
+        "ppo gamma=0.9": [0, 1],
+        "ppo gamma=0.95": [0, 1],
+        "a2c": [3],
     }
+    assert {rows[-1]["step"] for one in found.values() for rows in one["evaluations"]} == {400}

@@ -246,7 +246,7 @@ def _show_training(training: Training, tried: Tried, best: Advice) -> None:
 def _table(names: list[str], rows: list[list[str]], *, best: list[bool]) -> None:
     from rich.console import Console
 
-    from trainer.showing.frame import print_table
+    from trainer.showing.tables import print_table
 
     print_table(Console(emoji=False, highlight=False), names, rows, is_numbers=True, best=best)
 

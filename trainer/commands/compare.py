@@ -73,9 +73,8 @@ def compare(
     """
     from rich.console import Console
 
-    from trainer.showing.comparetable import comparison_as_json, not_apart, show_comparison
-    from trainer.showing.comparison import rising
-    from trainer.showing.contenders import contenders_at, must_share_environment
+    from trainer.showing.comparison import contenders_at, must_share_environment, rising
+    from trainer.showing.tables import comparison_as_json, not_apart, show_comparison
 
     console = Console(emoji=False, highlight=False, markup=False)
     with set_aside() if as_json else contextlib.nullcontext():
@@ -109,7 +108,7 @@ def compare(
     else:
         show_comparison(contenders, console)
     if out is not None or not as_json:
-        from trainer.showing.compareplot import draw_comparison
+        from trainer.showing.plot import draw_comparison
 
         picture = out or Path("compare.png")
         draw_comparison(contenders, picture, ", ".join(one.name for one in contenders))

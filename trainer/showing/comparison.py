@@ -8,31 +8,39 @@ its bootstrap heeds no seed.
 
 from __future__ import annotations
 
+import json
+from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from trainer.config.training import Training, differences_in, group_identity
 from trainer.errors import ConfigError
 from trainer.evaluation.protocol import RESAMPLES
-from trainer.showing.certainty import MIN_SEEDS, Estimate, iqm_of
-from trainer.showing.learning import F64, Evaluated
-from trainer.showing.summary import judged
+from trainer.history.slots import History, find_histories, told_where
+from trainer.showing.learning import F64, Evaluated, evaluated, learned_from_others, learned_with, training_in
+from trainer.showing.summary import MIN_SEEDS, Estimate, iqm_of, judged
 
 #: Scores whose first step is told: where the score is a share of successes.
 THRESHOLDS = (0.5, 0.8, 0.95)
 _PERCENTILES = (2.5, 97.5)
+#: A row that came so much later than others do was another job's first: nobody trained in between.
+_PAUSE = 5.0
+#: As much of a difference as a sentence can bear: fifty tasks are more.
+_LONGEST = 80
 #: Of one evaluation of each training, where it is among them.
 Places = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Seeded:
-    """One training of a contender. `seconds`: what its `steps` took, without the time between its jobs. `parameters`:
-    numbers of its policy, `policy_bytes` in float32. `num_envs`: its evaluations come fewer steps late than that.
-    `group`: the seeds of the slots whose mean it is.
+    """One training of a contender. `seconds`: what its `steps` took, without the time between its jobs. `num_envs`:
+    its evaluations come fewer steps late than that. `group`: the seeds of the slots whose mean it is.
     """
 
     seed: int
@@ -40,14 +48,8 @@ class Seeded:
     returns: tuple[float, ...]
     steps: int
     seconds: float
-    parameters: int
     num_envs: int = 1
     group: tuple[int, ...] = ()
-
-    @property
-    def policy_bytes(self) -> int:
-        """As a checkpoint keeps it."""
-        return 4 * self.parameters
 
     @property
     def scores(self) -> F64:
@@ -148,7 +150,6 @@ def together(slots: Sequence[Seeded]) -> Seeded:
         returns=tuple(float(np.mean([slot.returns[place] for slot, place in each])) for each in of_each),
         steps=max(slot.steps for slot in slots),
         seconds=max(slot.seconds for slot in slots),
-        parameters=slots[0].parameters,
         num_envs=slots[0].num_envs,
         group=tuple(slot.seed for slot in slots),
     )
@@ -167,16 +168,13 @@ def _mean(evaluations: Sequence[Evaluated]) -> Evaluated:
 
 def probability_of_improvement(one: Contender, other: Contender) -> Estimate:
     """How likely a seed of `one` ends above one of `other`; 0.5 where they are alike. Mean over tasks, and what other
-    seeds might have made of it: by the bootstrap, and where all seeds of one are above all of the other, which no
-    resample changes, by Newcombe 2006 (Stat. Med. 25, 559-573, method 5), as if there were one task.
+    seeds might have made of it, by the bootstrap: from 0 to 1 where seeds are few, or where all seeds of one are above
+    all of the other, which no resample changes.
     """
     x, y = (_rates([seed.evaluations[-1] for seed in side.seeds]) for side in (one, other))
     value = _share_above(x, y)
-    if min(len(x), len(y)) < MIN_SEEDS:
+    if min(len(x), len(y)) < MIN_SEEDS or value in {0.0, 1.0}:
         return Estimate(value, 0.0, 1.0)
-    if value in {0.0, 1.0}:
-        bound = _least_share(len(x), len(y))
-        return Estimate(value, *((0.0, 1 - bound) if value == 0 else (bound, 1.0)))
     rng = np.random.default_rng(0)
     samples = np.empty(RESAMPLES)
     for row in range(RESAMPLES):
@@ -209,20 +207,10 @@ def as_far_as_all(contenders: Sequence[Contender]) -> list[Contender]:
 
 
 def _shared(seeds: Sequence[Seeded]) -> list[Places]:
-    """The steps at which all were evaluated, oldest first. An evaluation that can be of several of another's steps is
-    of the nearest; of equally near ones, of the later.
-    """
+    """The steps at which all were evaluated, oldest first."""
     curves = [[one.step for one in seed.evaluations] for seed in seeds]
     due = {step for steps in curves for step in steps}
-    found = {places for step in due if (places := _places(seeds, curves, step)) is not None}
-    taken: list[set[int]] = [set() for _ in seeds]
-    shared = []
-    for places in sorted(found, key=lambda places: (_apart(curves, places), -sum(places))):
-        if all(place not in used for place, used in zip(places, taken, strict=True)):
-            shared.append(places)
-            for place, used in zip(places, taken, strict=True):
-                used.add(place)
-    return sorted(shared)
+    return sorted({places for step in due if (places := _places(seeds, curves, step)) is not None})
 
 
 def _places(seeds: Sequence[Seeded], curves: Sequence[Sequence[int]], step: int) -> Places | None:
@@ -232,12 +220,6 @@ def _places(seeds: Sequence[Seeded], curves: Sequence[Sequence[int]], step: int)
         if place == len(steps) or steps[place] - step >= seed.num_envs:
             return None
     return tuple(places)
-
-
-def _apart(curves: Sequence[Sequence[int]], places: Places) -> int:
-    """Steps from the first of these evaluations to the last."""
-    steps = [curve[place] for curve, place in zip(curves, places, strict=True)]
-    return max(steps) - min(steps)
 
 
 def _between(one: Contender) -> str:
@@ -285,21 +267,127 @@ def _area(seed: Seeded, since: int) -> float:
     return float(sum(areas) / (steps[-1] - steps[0]))
 
 
-def _least_share(m: int, n: int) -> float:
-    """The lower end of the 95 % interval of P(x > y) where all m of x are above all n of y: the probability for which
-    that lies 1.96 deviations off, by bisection.
-    """
-    low, high = 0.0, 1.0
-    for _ in range(50):
-        share = (low + high) / 2
-        more = ((m + n) / 2 - 1) * ((1 - share) / (2 - share) + share / (1 + share))
-        is_below = 1 - share > 1.96 * np.sqrt(share * (1 - share) * (1 + more) / (m * n))
-        low, high = (share, high) if is_below else (low, share)
-    return low
-
-
 def _share_above(x: F64, y: F64) -> float:
     """Mean over tasks of P(x > y) + P(x = y) / 2, for [S, K] and [R, K] (Mann and Whitney 1947)."""
     above = x[:, None] > y[None]
     equal = x[:, None] == y[None]
     return float((above + equal / 2).mean())
+
+
+class _Slot(NamedTuple):
+    training: Training
+    learned: dict[str, Any]
+    seeded: Seeded
+    folder: Path
+    slot: int
+    in_group: bool
+
+
+def contenders_at(paths: Iterable[Path]) -> list[Contender]:
+    """Those of run folders and slots, each slot once. Trainings that differ in their seed alone, or in what changes
+    nothing that is learned, are one; those of one algorithm are told apart by the preset or by what differs.
+
+    Slots of a run that learned from each other are one seed: the mean of all. Each comes as far as all have.
+
+    Errors: ConfigError, also where no evaluation was made, where all share no step at which one was, or where two were
+    trained in different environments.
+    """
+    histories = {(one.folder, one.slot): one for path in paths for one in find_histories(path)}
+    found = [slot for history in histories.values() if (slot := _slot(history)) is not None]
+    if not found:
+        raise ConfigError("compare.nothing-evaluated")
+    must_share_environment([(f"slot {one.slot} of {one.folder}", one.training) for one in found])
+    groups: dict[str, dict[str, list[_Slot]]] = {}
+    for one in _samples(found):
+        alike = json.dumps(one.learned, sort_keys=True)
+        groups.setdefault(one.training.algorithm.name, {}).setdefault(alike, []).append(one)
+    contenders = [
+        Contender(name, tuple(sorted((one.seeded for one in members), key=lambda one: one.seed)))
+        for algorithm, alike in groups.items()
+        for name, members in zip(_names(algorithm, [one[0] for one in alike.values()]), alike.values(), strict=True)
+    ]
+    return as_far_as_all(contenders)
+
+
+def _slot(history: History) -> _Slot | None:
+    """None where nothing was evaluated. Errors: ConfigError."""
+    training = training_in(history)
+    if training is None:
+        raise ConfigError("compare.no-training", folder=history.folder)
+    if not history.evaluations:
+        return None
+    at, steps, in_group = array("d"), 0, False
+    with told_where(history.folder):
+        for row in history.rows:
+            at.append(row["at"])
+            steps = int(row["to"])
+            in_group = in_group or learned_from_others(row)
+    seeded = _seeded(history, training, steps, seconds_of(at))
+    return _Slot(training, learned_with(training, history), seeded, history.folder, history.slot, in_group)
+
+
+def _samples(found: Sequence[_Slot]) -> list[_Slot]:
+    """Each training that was made apart, and each group of slots as one."""
+    groups: dict[tuple[Path, str, bool], list[_Slot]] = {}
+    for one in found:
+        gives = bool(one.training.group.ways)  # who gives nothing is not of the group of those who do
+        groups.setdefault((one.folder, group_identity(one.training), gives), []).append(one)
+    samples = []
+    for slots in groups.values():
+        if any(one.in_group for one in slots):
+            samples.append(slots[0]._replace(seeded=together([one.seeded for one in slots])))
+        else:
+            samples += slots
+    return samples
+
+
+def must_share_environment(named: Sequence[tuple[str, Training]]) -> None:
+    """Scores of different problems say nothing of each other. Errors: ConfigError, which names two."""
+    (first, reference), *others = named
+    for name, training in others:
+        if told := differences_in(["env"], reference.model_dump(mode="json"), training):
+            what = told[0] if len(told[0]) <= _LONGEST else f"{told[0][:_LONGEST]}…"
+            raise ConfigError("compare.other-env", first=first, second=name, what=what)
+
+
+def _names(algorithm: str, slots: Sequence[_Slot]) -> list[str]:
+    """What contenders of one algorithm are called, whose settings are not the same."""
+    presets = [one.training.preset for one in slots]
+    if len(slots) == 1:
+        return [algorithm]
+    if len(set(presets)) == len(presets):
+        return [f"{algorithm} ({preset})" for preset in presets]
+    settings = [one.learned for one in slots]
+    known = dict.fromkeys(name for one in settings for name in one)
+    differing = [name for name in known if len({json.dumps(one.get(name)) for one in settings}) > 1]
+    return [
+        " ".join([algorithm, *(f"{name}={_said(one[name])}" for name in differing if name in one)]) for one in settings
+    ]
+
+
+def _said(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+
+
+def seconds_of(at: Sequence[float]) -> float:
+    """What a training took whose rows were written `at` (unix seconds), without the time between its jobs. Where a
+    clock was set back, a row took the usual time.
+    """
+    apart = np.diff(np.array(at, np.float64))
+    forward = apart[apart >= 0]
+    if not forward.size:
+        return 0.0
+    usual = float(np.median(forward))
+    is_told = (apart >= 0) & (apart <= _PAUSE * max(usual, 1.0))
+    return float(np.where(is_told, apart, usual).sum() + usual)
+
+
+def _seeded(history: History, training: Training, steps: int, seconds: float) -> Seeded:
+    return Seeded(
+        seed=training.seed,
+        evaluations=tuple(evaluated(row) for row in history.evaluations),
+        returns=tuple(float(np.mean(list(row["returns"].values()))) for row in history.evaluations),
+        steps=steps,
+        seconds=seconds,
+        num_envs=training.num_envs,
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,10 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trainer.history import slots as histories
+from trainer.config.group import GroupSettings
+from trainer.config.training import Training
 from trainer.history.read import mean_return, success_of, tells_success
-from trainer.history.slots import Rows
-from trainer.showing.alike import key_of
+from trainer.history.slots import History, Rows, find_histories, told_where
 
 F64 = npt.NDArray[np.float64]
 
@@ -26,6 +28,8 @@ MAX_WINDOW_SHARE = 0.2
 MAX_POINTS = 300
 #: What rows tell of each task, and curves are made of.
 _MEASURES = ("episodes", "success", "return")
+#: sha256, and as many of its digits as a file goes by.
+_SUM, _DIGITS = re.compile("[0-9a-f]{64}"), 12
 
 
 @dataclass(frozen=True)
@@ -55,10 +59,10 @@ class Evaluated:
 @dataclass(frozen=True)
 class Curves:
     """One slot. `step` [R] are the ends of its R rows; `success` and `returns` [R, K] are of its K `tasks`, pooled over
-    the window, NaN where no episode ended in it; `raw_success` and `raw_returns` are the same of the single rows.
+    the window, NaN where no episode ended in it.
 
     `window_rows`: each point covers so many rows back, `window_steps` at the median. `in_group`: it learned from other
-    slots. `key`: equal for seeds of one training (`trainer.showing.alike.key_of`).
+    slots. `key`: equal for seeds of one training (`key_of`).
     """
 
     run: str
@@ -67,8 +71,6 @@ class Curves:
     step: F64
     success: F64
     returns: F64
-    raw_success: F64
-    raw_returns: F64
     window_rows: int
     window_steps: int
     evaluations: tuple[Evaluated, ...]
@@ -97,8 +99,6 @@ def curves_of(run: str, slot: int, rows: Rows, evaluations: Rows, key: str = "")
         step=np.array(columns.steps, np.float64),
         success=_pooled(solved, episodes, window),
         returns=_pooled(earned, episodes, window),
-        raw_success=_pooled(solved, episodes, 1),
-        raw_returns=_pooled(earned, episodes, 1),
         window_rows=window,
         window_steps=int(window * np.median(columns.lengths)),
         evaluations=tuple(evaluated(row) for row in evaluations),
@@ -200,14 +200,14 @@ def find_curves(*paths: Path) -> list[Curves]:
 
     Runs of one name in different places go by their places. Errors: ConfigError.
     """
-    found = {(one.folder, one.slot): one for path in paths for one in histories.find_histories(path)}
+    found = {(one.folder, one.slot): one for path in paths for one in find_histories(path)}
     homes: dict[str, set[Path]] = {}
     for folder, _ in found:
         homes.setdefault(folder.name, set()).add(folder)
     curves = []
     for one in found.values():
         run = one.folder.name if len(homes[one.folder.name]) == 1 else str(one.folder)
-        with histories.told_where(one.folder):
+        with told_where(one.folder):
             curves.append(curves_of(run, one.slot, one.rows, one.evaluations, key_of(one)))
     return curves
 
@@ -225,3 +225,53 @@ def _trailing(values: F64, window: int) -> F64:
     ends = np.arange(1, len(values) + 1)
     sums: F64 = running[ends] - running[np.maximum(0, ends - window)]
     return sums
+
+
+def training_in(history: History) -> Training | None:
+    """What was trained there; None where that is not at hand, or nobody here understands it."""
+    try:
+        return Training.model_validate(dict(history.training))
+    except ValueError:
+        return None
+
+
+def key_of(history: History) -> str:
+    """Equal for the seeds of one training, and for nothing else; empty where nobody says what was trained."""
+    training = training_in(history)
+    if training is None:
+        return ""
+    return json.dumps([training.env.model_dump(mode="json"), learned_with(training, history)], sort_keys=True)
+
+
+def learned_with(training: Training, history: History) -> dict[str, Any]:
+    """What decides what is learned, but for the environment and the seed, by its short name."""
+    sections = training.model_dump(mode="json", include={"algorithm", "network", "num_envs", "total_steps"})
+    algorithm, network = sections.pop("algorithm"), sections.pop("network")
+    slot_dir = history.folder / "slots" / str(history.slot)  # with copies as trainer.training keeps them
+    _by_its_sum(algorithm, "demos", slot_dir)
+    _by_its_sum(network["encoder"], "weights", slot_dir)
+    found = {**algorithm, **network, **sections}
+    if training.group.ways:
+        found["group"] = _given_by(training.group)
+    if training.init_seed is not None:
+        found["init_seed"] = training.init_seed
+    return found
+
+
+def _by_its_sum(settings: dict[str, Any], name: str, slot_dir: Path) -> None:
+    """Where a file lies teaches nothing: it goes by its sum, as the settings or the slot's only copy tell it."""
+    sha256 = settings.pop(f"{name}_sha256", None)
+    if settings.get(name) is None:
+        return
+    copies = [path.stem for path in (slot_dir / name).glob("*") if _SUM.fullmatch(path.stem)]
+    if sha256 is None and len(copies) == 1:
+        sha256 = copies[0]
+    if sha256 is not None:
+        settings[name] = sha256[:_DIGITS]
+
+
+def _given_by(group: GroupSettings) -> dict[str, Any]:
+    """What slots give each other, without what that does not need."""
+    unused = {*(() if group.rows else ("share", "every")), *(() if group.mix else ("mix_every",))}
+    found: dict[str, Any] = group.model_dump(mode="json", exclude_defaults=True, exclude=unused)
+    return found

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 ENCORE_STEPS = 40
 #: Every second step of 12.5 ms is as fast as the simulation really is, at 40 pictures a second.
 STEPS_A_FRAME = 2
-#: Two seconds: a hand that has reached its goal in less is gone before one has looked.
-_SHORT_STEPS = 160
 #: Where an environment does not say how many steps it makes a second.
 USUAL_FPS = 30
 #: H.264 halves the colour planes, so a side must be even; beyond 4K nobody's player follows.
@@ -58,6 +56,7 @@ class PlayedEpisode:
     def words(self) -> str:
         """One line."""
         how = "" if self.success is None else ", solved" if self.success else ", not solved"
+        how += "" if self.solved_at is None else f" at step {self.solved_at}"
         return f"episode {self.number}: return {self.episode_return:,.1f} in {self.steps:,} steps{how}"
 
 
@@ -142,38 +141,17 @@ class PlayedTask(EpisodePlayer):
                 if outcome.success:
                     solved_at, last = step, min(last, step + ENCORE_STEPS)
             on_step(step)
-        return GoalEpisode(number % GOALS_PER_TASK, total, step, solved_at is not None, solved_at)
+        return PlayedEpisode(number % GOALS_PER_TASK, total, step, solved_at is not None, solved_at)
 
     def film(self, number: int, show: Show) -> PlayedEpisode:
-        """As `play`; pictures of it are shown, of short ones at half speed."""
-        # It comes out alike each time, so its length is known before it is drawn.
-        every = steps_a_frame(self.play(number, lambda _: None).steps)
-
-        def look(step: int) -> None:
-            if step % every == 0:
-                show(self.picture())
-
-        return self.play(number, look)
+        """As `play`; pictures of it are shown."""
+        return self.play(number, lambda step: None if step % STEPS_A_FRAME else show(self.picture()))
 
     def close(self) -> None:
         """Free the simulation, and the drawing context."""
         if self._eye is not None:
             self._eye.close()
         super().close()
-
-
-class GoalEpisode(PlayedEpisode):
-    """One of Meta-World's; its return is up to the first success or the horizon."""
-
-    def words(self) -> str:
-        """One line."""
-        how = "not solved" if self.solved_at is None else f"solved at step {self.solved_at}"
-        return f"goal {self.number}: {how}, return {self.episode_return:,.0f}"
-
-
-def steps_a_frame(steps: int) -> int:
-    """How many steps of an episode of `steps` go by between two pictures: short ones are shown at half speed."""
-    return STEPS_A_FRAME if steps >= _SHORT_STEPS else STEPS_A_FRAME // 2
 
 
 class WatchedTask(EpisodePlayer):

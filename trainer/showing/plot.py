@@ -1,31 +1,112 @@
-"""The picture of a training: success, returns, and how sure the last evaluation is."""
+"""The pictures of trainings: learning curves of runs, and those of a comparison; and what all pictures share."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
-from matplotlib.ticker import FuncFormatter
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from trainer.showing import canvas
-from trainer.showing.canvas import GREY, LABEL, TICK, TITLE, colour_of, in_short
-from trainer.showing.certainty import MIN_SEEDS, Estimate, band
-from trainer.showing.learning import Curves, Evaluated, aligned, mean_over
-from trainer.showing.summary import SlotRates, Summary, judged
-from trainer.showing.tables import percent, span
+from anchorleg.files import write_bytes
+from trainer.errors import ConfigError, SaveError
+from trainer.showing.comparison import Contender, at_step, shared_steps
+from trainer.showing.learning import Evaluated, aligned, mean_over
+from trainer.showing.summary import MIN_SEEDS, Summary, band, judged
+from trainer.showing.tables import in_short, span, word_for
 
+#: A picture is 1200 pixels wide: whole on a laptop's screen, readable in a chat and at half its size.
+WIDTH_INCHES, DPI = 12.0, 100
 _HEIGHT_INCHES = 8.0
-#: Area of an evaluation's mark, in points²: from 5 goals a task to Meta-World's 50; a third of it in a crowd.
-_MARK_A_GOAL, _SMALLEST_MARK, _CROWD = 1.6, 14, 25
+#: Wong 2011 (Nature Methods 8, 441): told apart by colour-blind people too.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C564B", "#7F7F7F")
+GREY, PALE = "#555555", "#DDDDDD"
+TITLE, LABEL, TICK, NOTE = 15, 13, 12, 10.5
+FORMATS = (".png", ".svg")
+#: Above this a list of names hides the picture.
+MAX_LEGEND = 12
+#: Letters of `TICK`'s size that fit beside each other in a picture, and what a line's sample takes of them.
+_LEGEND_LETTERS, _KEY_LETTERS = 150, 8
+#: Area of an evaluation's mark, in points²; a third of it in a crowd.
+_MARK, _CROWD = 30, 25
 #: What slots of a group are.
 GROUPS = "Slots of a group learn from each other: together they are one sample, so there is no interval over them"
-#: More rows than this do not fit beside the returns.
-_MAX_ROWS = 8
+
+mpl.rcParams["text.parse_math"] = False  # the dollars of a run's name are no formula
 
 #: "success" and "returns" → the axes on which they are drawn.
 Panels = Mapping[str, Any]
+
+
+def new_picture(out: Path, height_inches: float) -> Any:
+    """An empty picture that is to become `out`. Errors: ConfigError where its name says neither PNG nor SVG."""
+    if out.suffix.lower() not in FORMATS:
+        raise ConfigError("plot.out-suffix", out=out, suffixes=" or ".join(FORMATS))
+    return Figure(figsize=(WIDTH_INCHES, height_inches), dpi=DPI, layout="constrained")
+
+
+def save_picture(picture: Any, out: Path, caption: str) -> None:
+    """Write it with `caption` below, whole or not at all. Errors: SaveError."""
+    picture.supxlabel(caption, fontsize=NOTE, color=GREY, x=0.01, ha="left")
+    data = io.BytesIO()
+    picture.savefig(data, format=out.suffix.lower().removeprefix("."))
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(out, data.getvalue())
+    except OSError as error:
+        raise SaveError("output.unwritable-file", path=out, why=error.strerror) from None
+
+
+def colour_of(index: int) -> str:
+    """The colour of the run or slot number `index`."""
+    return COLOURS[index % len(COLOURS)]
+
+
+def draw_legend(picture: Any, *axes: Any) -> None:
+    """The names of all that `axes` show, above them: long ones hide nothing there. One name, or too many: nothing."""
+    found = {name: handle for one in axes for handle, name in zip(*one.get_legend_handles_labels(), strict=True)}
+    if not 1 < len(found) <= MAX_LEGEND:
+        return
+    columns = max(1, min(len(found), _LEGEND_LETTERS // (max(map(len, found)) + _KEY_LETTERS)))
+    picture.legend(found.values(), found.keys(), loc="outside upper right", ncols=columns, fontsize=TICK, frameon=False)
+
+
+def style_axes(axes: Any) -> None:
+    """Two spines, a pale grid behind the data, ticks that can be read."""
+    axes.grid(visible=True, color=PALE, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=TICK)
+
+
+def percent_axis(axis: Any, ticks: Sequence[float] = (0, 0.2, 0.4, 0.6, 0.8, 1)) -> None:
+    """`axis` (axes.xaxis or axes.yaxis) from 0 to 100 %; lines along both ends stay whole."""
+    axis.set_ticks(ticks, [f"{tick:.0%}" for tick in ticks])
+    setter = axis.axes.set_xlim if axis.axis_name == "x" else axis.axes.set_ylim
+    setter(-0.02, 1.02)
+
+
+def step_axis(axes: Any, last: float, most: int = 8) -> None:
+    """The x axis in environment steps, from 0 to `last`."""
+    axes.set_xlim(0, last * 1.01)
+    axes.xaxis.set_major_locator(MaxNLocator(most))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: in_short(value)))
+
+
+def draw_curve(axes: Any, step: Any, values: Any, **how: Any) -> None:
+    """A curve without its NaNs; a single point is a dot."""
+    good = np.isfinite(values)
+    lone = {"marker": "o", "markersize": 4} if good.sum() == 1 else {}
+    axes.plot(step[good], values[good], **how, **lone)
+
+
+def extent(runs: Sequence[Summary]) -> float:
+    """The last step of any slot."""
+    return float(np.max([curves.step[-1] for run in runs for curves in run.slots]))
 
 
 def draw_curves(runs: Sequence[Summary], out: Path, title: str) -> None:
@@ -34,29 +115,27 @@ def draw_curves(runs: Sequence[Summary], out: Path, title: str) -> None:
 
     Errors: ConfigError for another kind of file, SaveError.
     """
-    picture = canvas.new_picture(out, _HEIGHT_INCHES)
-    grid = picture.add_gridspec(2, 5)
-    tell = [run for run in runs if run.tells_success]
-    is_judged = any(run.last for run in tell)
-    panels = {"success": picture.add_subplot(grid[0, :])} if tell else {}
-    panels["returns"] = picture.add_subplot(grid[1 if tell else 0 :, : 3 if is_judged else 5])
+    picture = new_picture(out, _HEIGHT_INCHES)
+    names = (["success"] if any(run.tells_success for run in runs) else []) + ["returns"]
+    panels = dict(zip(names, picture.subplots(len(names), 1, squeeze=False).flat, strict=True))
     for index, run in enumerate(runs):
         shown = panels if run.tells_success else {"returns": panels["returns"]}
         colour = colour_of(index) if len(runs) > 1 else "black"
         _slots(shown, run, colour, is_alone=len(runs) == 1)
         _together(shown, run, colour, is_alone=len(runs) == 1)
         _marks(shown, run, colour if len(runs) > 1 or len(run.slots) > 1 else colour_of(0))
-    if is_judged:
-        _intervals(picture.add_subplot(grid[1, 3:]), runs)
-    _furnish(panels, runs, title)
-    top = next(iter(panels.values()))
-    names = {name for axes in panels.values() for name in axes.get_legend_handles_labels()[1]}
-    if 1 < len(names) <= canvas.MAX_LEGEND:
-        if len(runs) > 1:
-            canvas.draw_legend(picture, *panels.values())
-        else:
-            top.legend(loc="best", fontsize=TICK, framealpha=0.85)
-    canvas.save_picture(picture, out, caption(runs))
+    next(iter(panels.values())).set_title(title, fontsize=TITLE, loc="left")
+    if "success" in panels:
+        percent_axis(panels["success"].yaxis)
+        panels["success"].set_ylabel("success", fontsize=LABEL)
+    panels["returns"].set_ylabel("return of an episode", fontsize=LABEL)
+    panels["returns"].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    for axes in panels.values():
+        style_axes(axes)
+        step_axis(axes, extent(runs), 10)
+        axes.set_xlabel("environment steps", fontsize=LABEL)
+    draw_legend(picture, *panels.values())
+    save_picture(picture, out, caption(runs))
 
 
 def caption(runs: Sequence[Summary]) -> str:
@@ -64,9 +143,7 @@ def caption(runs: Sequence[Summary]) -> str:
     slots = [curves for run in runs for curves in run.slots]
     windows = span(curves.window_steps for curves in slots)
     lines = [f"Lines: training episodes, exploring, pooled over the last {windows} steps, mean over tasks"]
-    if _shows_rows(slots):
-        lines[0] += "; faint: not smoothed"
-    elif any(run.has_band for run in runs):
+    if any(run.has_band for run in runs):
         lines[0] += "; bands: 95 % over seeds"
     goals = [one.goals_per_task for curves in slots for one in curves.evaluations]
     if goals:
@@ -93,11 +170,6 @@ def intervals_are(runs: Sequence[Summary]) -> str:
     )
 
 
-def _shows_rows(slots: Sequence[Curves]) -> bool:
-    """Several slots' single rows would be a thicket."""
-    return len(slots) == 1 and slots[0].window_rows > 1
-
-
 def _slots(panels: Panels, run: Summary, colour: str, *, is_alone: bool) -> None:
     """Each slot's own curves: thin where there are several."""
     is_single = len(run.slots) == 1
@@ -108,10 +180,7 @@ def _slots(panels: Panels, run: Summary, colour: str, *, is_alone: bool) -> None
         if not is_single:
             how |= {"linewidth": 1.0, "alpha": 0.8 if is_alone else 0.35}
         for name, axes in panels.items():
-            if is_alone and _shows_rows(run.slots):
-                raw = curves.mean(f"raw_{name}")
-                canvas.draw_curve(axes, curves.step, raw, color=mine, linewidth=0.7, alpha=0.22, zorder=1)
-            canvas.draw_curve(axes, curves.step, curves.mean(name), label=label, **how)
+            draw_curve(axes, curves.step, curves.mean(name), label=label, **how)
 
 
 def _together(panels: Panels, run: Summary, colour: str, *, is_alone: bool) -> None:
@@ -126,27 +195,26 @@ def _together(panels: Panels, run: Summary, colour: str, *, is_alone: bool) -> N
         if run.has_band:
             axes.fill_between(step, *band(values), color=colour, alpha=0.13, linewidth=0, zorder=1)
         label = words if is_alone else f"{run.run}: {words}"
-        canvas.draw_curve(axes, step, mean_over(values, (0, 2)), color=colour, linewidth=2.6, label=label, zorder=3)
+        draw_curve(axes, step, mean_over(values, (0, 2)), color=colour, linewidth=2.6, label=label, zorder=3)
 
 
 def _marks(panels: Panels, run: Summary, colour: str) -> None:
     """The evaluations: success with its interval, or the return where no success is told."""
     axes = panels["success" if run.tells_success else "returns"]
     marked = run.history or [judged([one]) for curves in run.slots for one in curves.evaluations]
-    crowd = 3 if len(marked) > _CROWD else 1
+    area = _MARK / (3 if len(marked) > _CROWD else 1)
     for one in marked:
         value, step = one.mean_return, one.steps[0]
         if run.tells_success:
             found = one.mean()
             value = found.value
-            axes.plot([step, step], [found.low, found.high], color=colour, linewidth=1.4 / crowd, zorder=4)
-        area = max(_SMALLEST_MARK, _MARK_A_GOAL * one.goals_per_task) / crowd
+            axes.plot([step, step], [found.low, found.high], color=colour, linewidth=1.0, zorder=4)
         how = {"facecolor": "white", "edgecolor": colour, "linewidth": 1.7, "clip_on": False}
         axes.scatter([step], [value], s=area, zorder=5, **how)
     averaged = [(each.step, each.averaged) for each in _of_averages([run])]
     if averaged:
         how = {"facecolor": "none", "edgecolor": colour, "linewidth": 1.2, "clip_on": False, "alpha": 0.7}
-        axes.scatter(*zip(*averaged, strict=True), marker="D", s=_SMALLEST_MARK / crowd, zorder=4, **how)
+        axes.scatter(*zip(*averaged, strict=True), marker="D", s=area / 2, zorder=4, **how)
 
 
 def _of_averages(runs: Sequence[Summary]) -> list[Evaluated]:
@@ -155,51 +223,42 @@ def _of_averages(runs: Sequence[Summary]) -> list[Evaluated]:
     return [one for one in found if one.averaged is not None]
 
 
-def _intervals(axes: Any, runs: Sequence[Summary]) -> None:
-    """Mean and IQM of the last evaluation, a row each."""
-    rows: list[tuple[str, Estimate, str, str]] = []
-    for index, run in enumerate(runs):
-        if run.last is None or not run.tells_success:
-            continue
-        colour = colour_of(index)
-        if len(runs) == 1 and run.best is not None:
-            rows += _rows_of("last", run.last, colour) + _rows_of("best", run.best, GREY)
-        else:
-            rows += _rows_of(run.run, run.last, colour)
-    rows = rows[: 2 * _MAX_ROWS]
-    for place, (_, found, colour, marker) in enumerate(rows):
-        axes.plot([found.low, found.high], [place, place], color=colour, linewidth=5, alpha=0.35, solid_capstyle="butt")
-        axes.plot([found.value], [place], marker=marker, color=colour, markersize=7, clip_on=False)
-        where = (min(max(found.value, 0.2), 0.8), place)  # so that the words stay inside
-        axes.annotate(percent(found), where, (0, 9), textcoords="offset points", ha="center", fontsize=TICK)
-    last = runs[0].last
-    when = "last evaluation" if len(runs) > 1 or last is None else f"evaluation at step {span(last.steps, in_short)}"
-    axes.set_title(when, fontsize=LABEL, loc="left")
-    canvas.name_rows(axes, [name for name, *_ in rows])
-    canvas.percent_axis(axes.xaxis, (0, 0.25, 0.5, 0.75, 1))
+def draw_comparison(contenders: Sequence[Contender], out: Path, title: str) -> None:
+    """Write scores over steps, and the same over time. Errors: ConfigError for another kind of file, SaveError."""
+    picture = new_picture(out, _HEIGHT_INCHES)
+    over_steps, over_time = picture.subplots(2, 1)
+    for index, contender in enumerate(contenders):
+        _compared(over_steps, over_time, contender, colour_of(index))
+    word = word_for(contenders)
+    over_steps.set_title(title, fontsize=TITLE, loc="left")
+    for axes, label in ((over_steps, "environment steps"), (over_time, "minutes of training")):
+        style_axes(axes)
+        if word == "success":
+            percent_axis(axes.yaxis)
+        axes.set_xlabel(label, fontsize=LABEL)
+        axes.set_ylabel(f"{word} (IQM)", fontsize=LABEL)
+    step_axis(over_steps, max(one.evaluations[-1].step for each in contenders for one in each.curves), 10)
+    over_time.set_xlim(left=0)
+    draw_legend(picture, over_steps)
+    goals = span(one.goals_per_task for each in contenders for seed in each.curves for one in seed.evaluations)
+    words = f"Lines: evaluations of the deterministic policy, {goals} episodes a task; thin: seeds\n"
+    if min(len(one.seeds) for one in contenders) < MIN_SEEDS:
+        words += f"Fewer than {MIN_SEEDS} seeds: intervals say nothing of other seeds"
+    else:
+        words += "Bands: 95 % over seeds, resampled within tasks (Agarwal et al. 2021)"
+    save_picture(picture, out, words)
 
 
-def _rows_of(name: str, judged: SlotRates, colour: str) -> list[tuple[str, Estimate, str, str]]:
-    shown = name if len(name) <= 14 else f"{name[:13]}…"
-    return [(f"{shown}: mean", judged.mean(), colour, "o"), (f"{shown}: IQM", judged.iqm(), colour, "D")]
-
-
-def _furnish(panels: Panels, runs: Sequence[Summary], title: str) -> None:
-    next(iter(panels.values())).set_title(title, fontsize=TITLE, loc="left")
-    if "success" in panels:
-        canvas.percent_axis(panels["success"].yaxis)
-        panels["success"].set_ylabel("success", fontsize=LABEL)
-    below = panels["returns"]
-    below.set_ylabel("return of an episode", fontsize=LABEL)
-    low, high = below.get_ylim()
-    below.set_ylim(min(0.0, low), high + 0.04 * abs(high))
-    below.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    for axes in panels.values():
-        canvas.style_axes(axes)
-        canvas.step_axis(axes, extent(runs), 6 if axes is below and "success" in panels else 10)
-        axes.set_xlabel("environment steps", fontsize=LABEL)
-
-
-def extent(runs: Sequence[Summary]) -> float:
-    """The last step of any slot."""
-    return float(np.max([curves.step[-1] for run in runs for curves in run.slots]))
+def _compared(over_steps: Any, over_time: Any, contender: Contender, colour: str) -> None:
+    steps = shared_steps(contender)
+    found = [at_step(contender, step) for step in steps]
+    middle = np.array([one.value for one in found])
+    per_step = 1 / 60 / contender.steps_per_second if contender.steps_per_second else 0.0
+    for axes, scale in ((over_steps, 1.0), (over_time, per_step)):
+        for seed in contender.curves:
+            x = np.array([one.step for one in seed.evaluations]) * scale
+            axes.plot(x, seed.scores, color=colour, linewidth=0.8, alpha=0.35)
+        x = np.array(steps) * scale
+        low, high = ([getattr(one, edge) for one in found] for edge in ("low", "high"))
+        axes.fill_between(x, low, high, color=colour, alpha=0.13, linewidth=0)
+        draw_curve(axes, x, middle, color=colour, linewidth=2.4, label=contender.name)

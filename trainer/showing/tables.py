@@ -1,31 +1,57 @@
-"""Curves for people without a screen for pictures, and for machines."""
+"""Runs and comparisons as tables, for people without a screen for pictures, and as JSON for machines."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.table import Table
 
+from anchorleg.words import counted, duration
 from trainer.history.read import RETURN, SUCCESS
-from trainer.showing.certainty import Estimate
-from trainer.showing.frame import print_table
+from trainer.showing.comparison import THRESHOLDS, Contender, Seeded, probability_of_improvement, rising
 from trainer.showing.learning import F64, Curves, mean_over
-from trainer.showing.summary import SlotRates, Summary, tasks_of
+from trainer.showing.summary import MIN_SEEDS, Estimate, SlotRates, Summary, tasks_of
 
-_BAR = 20
-#: Columns of a terminal that a bar takes with its numbers and its frame.
-_BAR_CELL = _BAR + 22
 #: With more runs than this a column for each does not fit a terminal.
 _MAX_COLUMNS = 4
 #: Digits that a machine gets of a smoothed number.
 _DIGITS = 5
+#: Contenders that a sentence names.
+_NAMED = 3
+
+
+def print_table(
+    out: Console,
+    names: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    is_numbers: bool = False,
+    best: Sequence[bool] = (),
+) -> None:
+    """A terminal gets a frame, in which no number loses a digit; a pipe gets tabs.
+
+    `is_numbers`: set to the right. `best`: which rows stand out.
+    """
+    if not out.is_terminal:
+        for row in [names, *rows]:
+            print("\t".join(row).rstrip())
+        return
+    framed = Table()
+    for name in names:
+        framed.add_column(name, overflow="fold", justify="right" if is_numbers else "left")
+    for row, is_best in zip(rows, best or [False] * len(rows), strict=True):
+        framed.add_row(*row, style="bold green" if is_best else None)
+    out.print(framed)
 
 
 def show_runs(runs: Sequence[Summary], out: Console) -> None:
-    """A line a run and a line a task; a terminal gets frames and bars, a pipe gets tabs."""
+    """A line a run and a line a task; a terminal gets frames, a pipe gets tabs."""
     heads = ["run", "slots", "steps", "training", "evaluation", "IQM", "best", "mean of last 5"]
     print_table(out, heads, [_run(run) for run in runs])
     judged = [run for run in runs if run.last is not None]
@@ -53,8 +79,7 @@ def _show_tasks(judged: Sequence[Summary], out: Console) -> None:
     shown = judged[:_MAX_COLUMNS]
     names = [run.run if len(shown) > 1 else "last evaluation" for run in shown]
     tasks = tasks_of(shown)
-    bars = out.is_terminal and 4 + max(map(len, tasks)) + len(shown) * _BAR_CELL <= out.width
-    print_table(out, ["task", *names], [[task, *(_cell(run, task, bars=bars) for run in shown)] for task in tasks])
+    print_table(out, ["task", *names], [[task, *(_cell(run, task) for run in shown)] for task in tasks])
     if len(judged) > len(shown):
         print(f"{len(judged) - len(shown)} more runs: see the pictures, or --json")
     print(f"in brackets: 95 % intervals over {' or '.join(sorted({run.about for run in judged}))}")
@@ -94,6 +119,14 @@ def span(values: Iterable[float], shown: Callable[[float], str] = "{:,}".format)
     return " to ".join(map(shown, sorted({min(found), max(found)})))
 
 
+def in_short(value: float) -> str:
+    """12,000 as 12k, 1,500,000 as 1.5M, 1,234,567 as 1.235M."""
+    for size, unit in ((1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.4g}{unit}"
+    return f"{value:.4g}"
+
+
 def _run(run: Summary) -> list[str]:
     steps = span(int(curves.step[-1]) for curves in run.slots)
     ends = [curves.mean("success" if run.tells_success else "returns")[-1] for curves in run.slots]
@@ -116,12 +149,8 @@ def _earned(value: float) -> str:
     return f"{value:,.1f}"
 
 
-def _cell(run: Summary, task: str, *, bars: bool) -> str:
-    if run.last is None or task not in run.last.tasks:
-        return "-"
-    found = run.last.task(task)
-    full = round(_BAR * found.value)
-    return (f"{'█' * full}{'░' * (_BAR - full)} " if bars else "") + percent(found)
+def _cell(run: Summary, task: str) -> str:
+    return "-" if run.last is None or task not in run.last.tasks else percent(run.last.task(task))
 
 
 def _judged(run: Summary, judged: SlotRates | None) -> dict[str, Any] | None:
@@ -155,3 +184,140 @@ def _slot(run: Summary, curves: Curves) -> dict[str, Any]:
 
 def _numbers(values: F64) -> list[float | None]:
     return [round(float(value), _DIGITS) if np.isfinite(value) else None for value in values]
+
+
+def show_comparison(contenders: Sequence[Contender], out: Console) -> None:
+    """Three tables: how well, how soon, and who is better than whom; and at which step they are judged."""
+    order = rising(contenders)
+    print_table(
+        out,
+        ["algorithm", "seeds", f"{word_for(order)} (IQM)", "return", "area", "worst seed", "largest drop"],
+        [
+            [
+                one.name, str(len(one.seeds)), scored(one, one.final), f"{one.mean_return:.4g}", f"{one.area:.3g}",
+                _score(one, one.worst), _score(one, one.largest_drop),
+            ]
+            for one in order
+        ],
+    )  # fmt: skip
+    soon = [f"to {threshold:.0%}" for threshold in THRESHOLDS]
+    print_table(
+        out,
+        ["algorithm", *soon, "steps", "time", "steps/s"],
+        [
+            [
+                one.name, *(_steps(one.steps_to(threshold)) for threshold in THRESHOLDS), _trained(one),
+                duration(one.seconds), f"{one.steps_per_second:,.0f}",
+            ]
+            for one in order
+        ],
+    )  # fmt: skip
+    if len(order) > 1:
+        print_table(
+            out,
+            ["is better", "than", "probability"],
+            [[a.name, b.name, _likely(probability_of_improvement(a, b))] for a, b in combinations(order, 2)],
+        )
+    print(judged_at(order))
+    print(f"in brackets: {' or '.join(dict.fromkeys(one.interval for one in order))}")
+    if (count := min(len(one.seeds) for one in order)) < MIN_SEEDS:
+        print(f"{count} seeds say nothing of other seeds; use {MIN_SEEDS} or more")
+
+
+def comparison_as_json(contenders: Sequence[Contender]) -> dict[str, Any]:
+    """All numbers of the tables, and the curves."""
+    order = rising(contenders)
+    return {
+        "contenders": [
+            {
+                "algorithm": one.name,
+                "seeds": [seed.seed for seed in one.seeds],
+                "judged_at": one.step,
+                "steps": [seed.steps for seed in one.seeds],
+                "iqm": asdict(one.final),
+                "interval": one.interval,
+                "mean_return": one.mean_return,
+                "area": one.area,
+                "worst_seed": one.worst,
+                "largest_drop": one.largest_drop,
+                "steps_to": {str(threshold): one.steps_to(threshold) for threshold in THRESHOLDS},
+                "seconds": one.seconds,
+                "steps_per_second": one.steps_per_second,
+                "evaluations": [_evaluations(seed) for seed in one.curves],
+            }
+            for one in order
+        ],
+        "probability_of_improvement": [
+            {"is_better": a.name, "than": b.name, **asdict(probability_of_improvement(a, b))}
+            for a, b in combinations(order, 2)
+        ],
+    }
+
+
+def not_apart(contenders: Sequence[Contender]) -> list[str]:
+    """A sentence of each contender that counts a seed more than once: equal seeds begin alike, and are one sample."""
+    told = []
+    for one in contenders:
+        counts = Counter(seed for each in one.seeds for seed in {*(each.group or (each.seed,))})
+        if again := sorted(seed for seed, count in counts.items() if count > 1):
+            named = f"seed{'s' if again[1:] else ''} {', '.join(map(str, again))}"
+            told.append(
+                f"{one.name}: {named} counted more than once, and equal seeds are no further samples: give each run "
+                "seeds of its own (slot k trains seed + k: at least `slots` apart)"
+            )
+    return told
+
+
+def judged_at(contenders: Sequence[Contender]) -> str:
+    """The step at which they are, and, where some were evaluated later too, who was not: a sentence."""
+    words = f"judged at step {min(one.step for one in contenders):,}"
+    if all(one.curves == one.seeds for one in contenders):
+        return words
+    words += ", the last at which all were evaluated"
+    named = [f"{one.name} (seed {', '.join(map(str, ended))})" for one in contenders if (ended := _ended(one))]
+    more = [counted(len(named) - _NAMED, "other")] if named[_NAMED:] else []
+    who = " and ".join([", ".join(named[:_NAMED]), *more])
+    return f"{words}: {who} came no further" if who else words
+
+
+def _ended(one: Contender) -> list[int]:
+    """The seeds that were not evaluated after the step at which it is judged."""
+    return [cut.seed for cut, whole in zip(one.seeds, one.curves, strict=True) if cut == whole]
+
+
+def word_for(contenders: Sequence[Contender]) -> str:
+    """What their scores are."""
+    return "success" if all(one.tells_success for one in contenders) else "return"
+
+
+def scored(contender: Contender, found: Estimate) -> str:
+    """A score with its interval."""
+    if contender.tells_success:
+        return percent(found)
+    return f"{found.value:.4g} ({found.low:.4g} to {found.high:.4g})"
+
+
+def _score(contender: Contender, value: float) -> str:
+    return f"{100 * value:.0f} %" if contender.tells_success else f"{value:.4g}"
+
+
+def _likely(found: Estimate) -> str:
+    """Of few seeds nothing is known about others."""
+    return f"{found.value:.0%}" if (found.low, found.high) == (0.0, 1.0) else percent(found)
+
+
+def _evaluations(seed: Seeded) -> list[dict[str, Any]]:
+    return [
+        {"step": one.step, "success": dict(one.success), "return": total}
+        for one, total in zip(seed.evaluations, seed.returns, strict=True)
+    ]
+
+
+def _trained(one: Contender) -> str:
+    """So many steps, or from the seed with the fewest to that with the most."""
+    least, most = min(seed.steps for seed in one.seeds), max(seed.steps for seed in one.seeds)
+    return f"{most:,}" if least == most else f"{least:,} to {most:,}"
+
+
+def _steps(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"

@@ -1,3 +1,5 @@
+"""Curves of runs and mirrors as numbers, tables, pictures and JSON."""
+
 from __future__ import annotations
 
 import io
@@ -8,23 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from long_history import with_its_peak, write_long_history
+from refused import refused
 from rich.console import Console
 
 pytest.importorskip("matplotlib")
-
-from refused import refused
 
 from anchorleg.files import write_json
 from anchorleg.words import wilson
 from syncd import store
 from trainer.config.section import TrainingSection, resolve
 from trainer.evaluation.protocol import iqm
-from trainer.showing.certainty import MIN_SEEDS, band, iqm_of, mean_of, share_of
-from trainer.showing.frame import widths
+from trainer.showing import plot
 from trainer.showing.learning import EPISODES_A_POINT, aligned, curves_of, find_curves, mean_over, window_rows
 from trainer.showing.plot import GROUPS, caption, draw_curves
-from trainer.showing.summary import summaries
-from trainer.showing.tables import runs_as_json, show_runs, span
+from trainer.showing.summary import MIN_SEEDS, band, iqm_of, mean_of, summaries
+from trainer.showing.tables import runs_as_json, show_runs
 from trainer.showing.taskplots import draw_bars, draw_tasks
 
 pytestmark = pytest.mark.trainer
@@ -41,8 +41,12 @@ def a_row(number, *per_task, every=100):
     return {"from": number * every, "to": (number + 1) * every, "updates": 1, "tasks": tasks}
 
 
-def an_evaluation(step, *rates, goals=50):
-    return {"step": step, "success": dict(zip(TASKS, rates, strict=True)), "goals_per_task": goals}
+def an_evaluation(step, *rates, goals=50, **more):
+    return {"step": step, "success": dict(zip(TASKS, rates, strict=True)), "goals_per_task": goals, **more}
+
+
+def by_return(step, earned):
+    return an_evaluation(step, 0, 0, score="return", returns=dict.fromkeys(TASKS, earned))
 
 
 def a_slot(slot, *evaluations, run="run"):
@@ -84,38 +88,21 @@ def test_slots_together_end_where_the_shortest_does():
     long = curves_of("run", 0, [a_row(n, (1, 1, 10.0), (1, 0, 0.0)) for n in range(10)], [])
     short = curves_of("run", 1, [a_row(n, (1, 0, 30.0), (1, 0, 0.0)) for n in range(4)], [])
     step, values = aligned([long, short], "success")
-    assert (step[0], step[-1]) == (100, 400)
-    assert values.shape == (2, 4, 2)
+    assert (step[0], step[-1], values.shape) == (100, 400, (2, 4, 2))
     assert np.allclose(mean_over(values, (0, 2)), 0.25)
-    late = curves_of("run", 3, [a_row(n, (1, 0, 30.0), (int(n > 1), 1, 0.0)) for n in range(4)], [])
-    began = aligned([long, late], "success")[1][1, :, 0]
-    assert np.isnan(began).tolist() == [True, True, False, False]  # nothing was played there
     unseen = curves_of("run", 2, [a_row(0, (0, 0, 0.0))], [])
     assert aligned([long, unseen], "success")[0].size == 0
 
 
-def test_with_three_seeds_the_interval_speaks_of_seeds_and_not_of_episodes():
-    agreed = np.full((3, 4), 0.5)
+def test_intervals_are_over_episodes_and_from_three_seeds_on_over_seeds():
+    half, agreed = np.full((1, 2), 0.5), np.full((3, 4), 0.5)
+    assert (mean_of(half, 50).low, mean_of(half, 50).high) == wilson(0.5, 100)
     for of, episodes in ((mean_of, 60), (iqm_of, 30)):  # a few that happen to agree are no certainty
         assert (of(agreed, 5).low, of(agreed, 5).high) == wilson(0.5, episodes)
-    assert (iqm_of(100 * agreed, None).low, iqm_of(100 * agreed, None).high) == (50, 50)  # returns are no shares
     # Two tasks, on each of which one seed of three fails: the mean of six draws of 2/3. None knows the others.
     found = mean_of(np.array([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]), 50)
-    assert found.value == pytest.approx(2 / 3)
     # P(at most one success of six) = 0.018 < 2.5 % < P(at most two) = 0.1
-    assert (found.low, found.high) == (pytest.approx(2 / 6), 1.0)
-
-
-def test_fewer_seeds_give_the_uncertainty_of_their_episodes():
-    rates = np.full((1, 2), 0.5)
-    many, few, all_solved = mean_of(rates, 50), mean_of(rates, 5), mean_of(np.ones((1, 2)), 5)
-    assert (many.low, many.high) == wilson(0.5, 100)
-    assert (few.low, few.high) == wilson(0.5, 10)
-    assert (all_solved.value, all_solved.high) == (1.0, 1.0)
-    assert all_solved.low < 0.9  # five of five is no certainty
-
-
-def test_the_iqm_is_over_slots_and_tasks_together():
+    assert (found.value, found.low, found.high) == (pytest.approx(2 / 3), pytest.approx(2 / 6), 1.0)
     rates = np.array([[0.0, 0.2, 0.4, 0.6], [0.2, 0.4, 0.6, 1.0], [0.0, 0.2, 0.8, 1.0]])
     for slots in (1, MIN_SEEDS):
         found = iqm_of(rates[:slots], 50)
@@ -123,23 +110,12 @@ def test_the_iqm_is_over_slots_and_tasks_together():
         assert found.low < found.value < found.high
 
 
-def test_a_tasks_interval_is_wilsons():
-    found = share_of(np.array([1.0]), 10)
-    assert (found.low, found.high) == (pytest.approx(0.7225, abs=1e-4), 1.0)  # n / (n + z^2)
-    half = share_of(np.array([0.4, 0.6]), 50)
-    assert (half.low, half.high) == (pytest.approx(0.4038, abs=1e-4), pytest.approx(0.5962, abs=1e-4))
-    apart = share_of(np.array([0.0, 0.9, 0.9]), 50)  # three seeds know better than 150 episodes
-    assert (apart.low, apart.high) == (0.0, pytest.approx(0.9))
-
-
 def test_a_band_holds_the_mean_and_is_as_wide_as_seeds_differ():
     values = np.stack([np.full((5, 3), level) for level in (0.2, 0.5, 0.8)])
     values[:, 3:] = 0.5
     low, high = band(values)
-    assert low[0] < 0.4
-    assert high[0] > 0.6
+    assert (low[0] < 0.4, high[0] > 0.6) == (True, True)
     assert np.array_equal(low[3:], [0.5, 0.5])
-    assert np.array_equal(high[3:], [0.5, 0.5])
 
 
 def test_a_run_is_judged_where_all_its_slots_were():
@@ -151,12 +127,8 @@ def test_a_run_is_judged_where_all_its_slots_were():
     assert [one.steps for one in run.history] == [(100, 100), (200, 200)]
     assert run.last.mean().value == pytest.approx(0.6)
     assert run.best.steps == (200, 100)  # each slot's own
-    assert run.best.mean().value == pytest.approx((0.9 + 0.5) / 2)
     assert run.final == pytest.approx(np.mean([np.mean([0.3, 0.9, 0.0]), np.mean([0.5, 0.3])]))
-    assert run.last.task("reach-v3").value == pytest.approx(0.7)
-    assert run.about == "episodes"
-    [apart] = summaries([a_slot(0, an_evaluation(100, 0.2, 0.2)), a_slot(1, an_evaluation(150, 0.4, 0.4))])
-    assert (apart.history, apart.last.steps) == ((), (100, 150))
+    assert (run.last.task("reach-v3").value, run.about) == (pytest.approx(0.7), "episodes")
 
 
 def a_run(folder, slots=2, rows=30):
@@ -170,42 +142,26 @@ def a_run(folder, slots=2, rows=30):
     return folder
 
 
-def test_a_mirror_shows_the_same_curves_as_the_run_itself(tmp_path):
-    run = a_run(tmp_path / "run", slots=1)
+def test_a_mirror_shows_the_same_curves_as_the_run_itself_and_each_slot_once(tmp_path):
+    run, other = a_run(tmp_path / "a/run", slots=1), a_run(tmp_path / "b/run", slots=1)
     place = store.Shared(tmp_path / "mirror").slot("run-0123abcd", 0)
-    attempt = run / "slots/0/attempts/0"
     for name in ("metrics", "evaluations"):
-        store.write_metrics(place, name, [json.loads(line) for line in (attempt / f"{name}.jsonl").open()])
+        rows = (run / f"slots/0/attempts/0/{name}.jsonl").open()
+        store.write_metrics(place, name, [json.loads(line) for line in rows])
     place.manifests.mkdir()
-    own, mirrored = find_curves(run), find_curves(tmp_path / "mirror")
-    for found in (mirrored, find_curves(run / "slots/0"), find_curves(place.path)):
-        for name in ("step", "success", "returns"):
-            assert np.array_equal(getattr(own[0], name), getattr(found[0], name))
-        assert found[0].evaluations == own[0].evaluations
-    assert [curves.run for curves in own + mirrored + find_curves(place.path)] == ["run", *["run-0123abcd"] * 2]
-    assert len(find_curves(tmp_path / "mirror", place.path)) == 1
+    own, mirrored = find_curves(run, run / "slots/0"), find_curves(tmp_path / "mirror", place.path)
+    assert [curves.run for curves in own + mirrored] == ["run", "run-0123abcd"]
+    for name in ("step", "success", "returns"):
+        assert np.array_equal(getattr(own[0], name), getattr(mirrored[0], name))
+    assert own[0].evaluations == mirrored[0].evaluations
+    assert [curves.run for curves in find_curves(run, other)] == [str(run), str(other)]
 
 
-def test_a_folder_counts_once_and_runs_of_one_name_are_told_apart(tmp_path):
-    one, other = a_run(tmp_path / "a/run"), a_run(tmp_path / "b/run", slots=1)
-    assert [curves.slot for curves in find_curves(one, one / "slots/1", one)] == [0, 1]
-    assert [(curves.run, curves.slot) for curves in find_curves(one, other)] == [
-        (str(one), 0),
-        (str(one), 1),
-        (str(other), 0),
-    ]
-
-
-def test_slots_of_other_tasks_are_no_seeds_of_one_training():
+def test_slots_of_other_tasks_or_settings_are_no_seeds_of_one_training(tmp_path):
     rows = [{"from": 0, "to": 9, "tasks": {"door-open-v3": {"episodes": 1, "success": 0.0, "return": 0.0}}}]
-    judged = {"step": 9, "success": {"door-open-v3": 0.5}, "goals_per_task": 50}
-    other = curves_of("run", 1, rows, [judged])
+    other = curves_of("run", 1, rows, [{"step": 9, "success": {"door-open-v3": 0.5}, "goals_per_task": 50}])
     runs = summaries([a_slot(0, an_evaluation(9, 0.0, 0.2)), other, a_slot(2, an_evaluation(9, 0.2, 0.4))])
-    assert [(run.run, run.tasks) for run in runs] == [("run/0,2", tuple(sorted(TASKS))), ("run/1", ("door-open-v3",))]
-    assert [run.last.mean().value for run in runs] == pytest.approx([0.2, 0.5])
-
-
-def test_slots_with_other_settings_are_no_seeds_of_one_training(tmp_path):
+    assert [run.run for run in runs] == ["run/0,2", "run/1"]
     run = a_run(tmp_path / "run", slots=5)
     alike = {"checkpoint_interval": 77, "threads": 2}
     sweep = [{"gamma": 0.9}, {"gamma": 0.95}, {"gamma": 0.9, **alike}, {"gamma": 0.95}, {"num_envs": 4}]
@@ -213,34 +169,9 @@ def test_slots_with_other_settings_are_no_seeds_of_one_training(tmp_path):
         asked = resolve(TrainingSection(preset="arm-ppo", num_workers=0, seed=slot, **fields))
         write_json(run / f"slots/{slot}/config.json", asked.model_dump(mode="json"))
     assert [one.run for one in summaries(find_curves(run))] == ["run/0,2", "run/1,3", "run/4"]
-    write_json(run / "slots/4/config.json", {"of_another_version": 1})
-    assert [one.run for one in summaries(find_curves(run))] == ["run/0,2", "run/1,3", "run/4"]
     for slot in range(5):
         (run / f"slots/{slot}/config.json").unlink()  # as in a mirror
     assert [one.run for one in summaries(find_curves(run))] == ["run"]
-
-
-def test_the_moving_average_is_marked_beside_what_was_trained(tmp_path):
-    beside = {"averaged": {"mean_success": 0.75, "success": {}}}
-    runs = summaries([a_slot(0, an_evaluation(50, 0.2, 0.4), an_evaluation(100, 0.5, 0.5) | beside)])
-    assert [one.averaged for one in runs[0].slots[0].evaluations] == [None, 0.75]
-    draw_curves(runs, tmp_path / "curves.png", "run")
-    assert "Diamonds: the moving average" in caption(runs)
-    assert "Diamonds" not in caption(summaries([a_slot(0, an_evaluation(50, 0.2, 0.4))]))
-
-
-@pytest.mark.parametrize("name", ["metrics", "evaluations"])
-def test_a_row_that_is_no_trainings_is_one_sentence(tmp_path, name):
-    path = a_run(tmp_path / "run", slots=1) / f"slots/0/attempts/0/{name}.jsonl"
-    path.write_text(path.read_text() + '{"step": 5, "to": 4000}\n')
-    with refused("history.foreign"):
-        find_curves(tmp_path / "run")
-
-
-def size_of(png):
-    data = png.read_bytes()
-    assert data[:8] == b"\x89PNG\r\n\x1a\n"
-    return int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
 
 
 @pytest.mark.parametrize("names", [("one",), ("one", "two")])
@@ -249,42 +180,19 @@ def test_the_pictures_are_drawn_for_one_run_and_for_several(tmp_path, names):
     for number, how in enumerate((draw_curves, draw_tasks, draw_bars)):
         out = tmp_path / "new folder" / f"{number}.png"
         how(runs, out, r"a title is no formula: $\x$")
-        width, height = size_of(out)
-        assert width == 1200
-        assert 300 <= height <= 800
-    words = caption(runs)
-    assert "50 goals a task" in words
-    assert "400 steps" in words
-    assert "over seeds, resampled" in words
+        data = out.read_bytes()
+        assert (data[:8], int.from_bytes(data[16:20], "big")) == (b"\x89PNG\r\n\x1a\n", 1200)
+    assert "over seeds, resampled" in caption(runs)
     assert "nothing of other seeds" in caption(summaries(find_curves(tmp_path / "one/slots/0")))
 
 
-def test_a_slot_with_a_single_row_and_no_episode_is_drawn_and_told_too(tmp_path):
-    runs = summaries([curves_of("run", 0, [a_row(0, (0, 0, 0.0))], [])])
-    draw_curves(runs, tmp_path / "curves.svg", "title")
-    assert (tmp_path / "curves.svg").read_text().lstrip().startswith("<?xml")
-    [told] = runs_as_json(runs)["runs"]
-    assert (told["last"], told["slots"][0]["success"]) == (None, [None])
-
-
-def test_the_tasks_of_two_runs_are_drawn_before_any_episode_has_ended(tmp_path):
+def test_before_any_episode_has_ended_there_is_a_picture_too(tmp_path):
     young = [a_row(0, (0, 0, 0.0), (0, 0, 0.0))]
     runs = summaries([curves_of(run, slot, young, []) for run in ("one", "two") for slot in (0, 1)])
     draw_tasks(runs, tmp_path / "tasks.png", "title")
-    assert size_of(tmp_path / "tasks.png")[0] == 1200
-
-
-def test_in_a_narrow_terminal_words_give_way_and_no_number_loses_a_digit():
-    names, rows = ["run", "steps", "evaluation"], [["a-run-with-a-long-name", "2,000,000", "74 % (66 to 82)"]]
-    assert widths(names, rows, 80) == [22, 9, 15]
-    assert widths(names, rows, 54) == [22, 9, 13]
-    assert widths(names, rows, 50) == [21, 9, 10]
-    assert widths(names, rows, 39) == [10, 9, 10]
-    assert widths(names, rows, 20) == [10, 9, 10]  # as far as it goes
-
-
-def test_a_span_is_two_numbers_or_the_one_that_all_are():
-    assert (span([5000, 5, 70]), span(iter([5, 5]))) == ("5 to 5,000", "5")
+    draw_curves(runs, tmp_path / "curves.svg", "title")
+    assert (tmp_path / "curves.svg").read_text().lstrip().startswith("<?xml")
+    assert [told["last"] for told in runs_as_json(runs)["runs"]] == [None, None]
 
 
 def test_machines_get_what_the_pictures_show(tmp_path):
@@ -308,39 +216,65 @@ def test_nothing_to_draw_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     with refused("output.unwritable-file"):
         draw_curves(runs, tmp_path / "file" / "curves.png", "title")
+    rows = a_run(tmp_path / "third", slots=1) / "slots/0/attempts/0/metrics.jsonl"
+    rows.write_text(rows.read_text() + '{"step": 5, "to": 4000}\n')
+    with refused("history.foreign"):
+        find_curves(tmp_path / "third")
 
 
-class TestAGroup:
-    def of_four(self, **more):
-        rates = [(0.1, 0.3), (0.9, 0.8), (0.2, 0.2), (0.8, 0.9)]
+@pytest.mark.parametrize("given", [{"rows": 20}, {"adopted": 1}, {"mixed": 3}])
+def test_a_group_is_one_sample_without_an_interval_over_its_slots(capsys, given):
+    rates = [(0.1, 0.3), (0.9, 0.8), (0.2, 0.2), (0.8, 0.9)]
+
+    def of_four(**more):
         row = a_row(0, (1, 1, 1.0), (1, 0, 0.0)) | more
         return summaries([curves_of("run", k, [row], [an_evaluation(9, *rate)]) for k, rate in enumerate(rates)])
 
-    def test_is_one_sample_without_an_interval_over_its_slots(self, capsys):
-        (apart,), (group,) = self.of_four(), self.of_four(group={"rows": 20})
-        assert (apart.about, apart.is_group, apart.has_band) == ("seeds", False, True)
-        assert (group.about, group.is_group, group.has_band) == ("episodes", True, False)
-        for words in ("mean", "iqm"):
-            of_apart, of_group = (getattr(run.last, words)() for run in (apart, group))
-            assert of_group.value == of_apart.value
-            assert of_group.high - of_group.low < of_apart.high - of_apart.low  # of 200 episodes, not of four seeds
-        show_runs([group], Console(file=io.StringIO()))
-        assert "they are one sample: no interval over them" in capsys.readouterr().out
-        assert GROUPS in caption([group])
-        assert "bands" not in caption([group])
-        assert GROUPS not in caption([apart])
+    (apart,), (group,) = of_four(), of_four(group=given)
+    assert (apart.about, apart.is_group, apart.has_band) == ("seeds", False, True)
+    assert (group.about, group.is_group, group.has_band) == ("episodes", True, False)
+    for words in ("mean", "iqm"):
+        of_apart, of_group = (getattr(run.last, words)() for run in (apart, group))
+        assert of_group.value == of_apart.value
+        assert of_group.high - of_group.low < of_apart.high - of_apart.low  # of 200 episodes, not of four seeds
+    show_runs([group], Console(file=io.StringIO()))
+    assert "they are one sample: no interval over them" in capsys.readouterr().out
+    assert [GROUPS in caption([run]) for run in (apart, group)] == [False, True]
 
-    @pytest.mark.parametrize("given", [{"adopted": 1}, {"mixed": 3}])
-    def test_is_one_sample_too_where_it_shares_no_rows(self, given):
-        (group,) = self.of_four(group=given)
-        assert (group.about, group.is_group, group.has_band) == ("episodes", True, False)
-        assert GROUPS in caption([group])
 
-    def test_is_one_sample_where_one_slot_has_got_nothing_yet(self):
-        one = curves_of("run", 0, [a_row(0, (1, 1, 1.0)) | {"group": {"rows": 1}}], [])
-        other = curves_of("run", 1, [a_row(0, (1, 1, 1.0))], [])
-        assert summaries([one, other])[0].is_group
-        assert not summaries([one])[0].is_group
+@pytest.fixture
+def drawn(monkeypatch):
+    """Axes of the last picture by what is written beside them."""
+    found = {}
+
+    def keep(picture, out, caption):
+        found.clear()
+        found.update({axes.get_ylabel(): axes for axes in picture.axes})
+
+    monkeypatch.setattr(plot, "save_picture", keep)
+    return found
+
+
+def marks(axes):
+    return {tuple(point) for dots in axes.collections for point in np.asarray(dots.get_offsets()).tolist()}
+
+
+def test_where_no_success_is_told_returns_are_shown_and_no_share(tmp_path, drawn, capsys):
+    mine = [a_slot(slot, by_return(10, -2.0), by_return(20, -6.0), run="mine") for slot in range(3)]
+    (run,) = found = summaries(mine)
+    draw_curves(found, tmp_path / "curves.png", "mine")
+    assert drawn.keys() == {"return of an episode"}
+    assert marks(drawn["return of an episode"]) >= {(10.0, -2.0), (20.0, -6.0)}
+    assert (run.best.mean_return, run.last.mean_return) == (-2.0, -6.0)
+    show_runs(found, Console(emoji=False))
+    assert "%" not in capsys.readouterr().out
+    (told,) = json.loads(json.dumps(runs_as_json(found)))["runs"]
+    assert (told["judged_by"], told["intervals_over"], told["mean_of_last_5"]) == ("return", None, -4.0)
+    averaged = {"averaged": {"mean_success": 0.75, "success": {}}}
+    draw_curves(
+        summaries([*mine, a_slot(0, an_evaluation(20, 0.5, 0.5, **averaged), run="other")]), tmp_path / "a.png", ""
+    )
+    assert marks(drawn["success"]) == {(20.0, 0.5), (20.0, 0.75)}  # with its moving average
 
 
 @pytest.mark.long
@@ -354,12 +288,3 @@ def test_long_histories_become_curves_without_ever_being_in_memory(tmp_path):
     found, peak = with_its_peak(lambda: find_curves(tmp_path / "run"))
     assert [(curves.step[-1], curves.mean("returns")[-1]) for curves in found] == [(20_000, 1.5)] * 3
     assert peak < written / 4
-
-
-def test_a_task_that_comes_late_and_a_row_without_one_have_no_episodes_there():
-    rows = [a_row(0, (2, 1, 4.0)), a_row(1, (1, 1, 3.0), (4, 1, 8.0)), a_row(2)]
-    curves = curves_of("run", 0, rows, [])
-    assert curves.tasks == ("push-v3", "reach-v3")
-    assert np.array_equal(curves.raw_success, [[np.nan, 0.5], [0.25, 1.0], [np.nan, np.nan]], equal_nan=True)
-    assert np.array_equal(curves.raw_returns, [[np.nan, 2.0], [2.0, 3.0], [np.nan, np.nan]], equal_nan=True)
-    assert curves_of("run", 0, [a_row(0)], []).success.shape == (1, 0)
