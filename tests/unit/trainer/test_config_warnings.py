@@ -21,10 +21,7 @@ pytestmark = pytest.mark.trainer
         (["encoder.over_time=mean"], ["encoder.over_time"]),
         (["algorithm=mtsac", "env=gymnasium", "env.id=CartPole-v1", "encoder.arch=impala"], ["encoder.arch"]),
         (
-            (
-                ["env=gymnasium", "env.id=ALE/Pong-v5", 'encoders={"image":"drq"}', "encoder.freeze=1"],
-                ["encoder.freeze"],
-            ),
+            ["env=gymnasium", "env.id=ALE/Pong-v5", "encoder.freeze=true", 'encoders={"image":"drq"}'],
             ["encoder.freeze"],
         ),
         (["observation=cameras", "frame_stride=4"], ["frame_stride"]),
