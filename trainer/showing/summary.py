@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from anchorleg.shares import wilson
+from anchorleg.words import wilson
 from trainer.evaluation.protocol import RESAMPLES, iqm, iqm_interval, middle
 from trainer.showing.learning import F64, Curves, Evaluated, mean_over
 
