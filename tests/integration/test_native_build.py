@@ -295,7 +295,7 @@ def test_a_task_that_differs_in_a_bit_is_stepped_by_python(wrong, caplog):
 def test_a_verdict_is_reached_once_for_a_processor(tmp_path, monkeypatch):
     stepper = library.StepperLibrary(tmp_path / "native")
     asked = []
-    trial = "trainer.envs.suites.metaworld.native.trial.steps_alike"
+    trial = "trainer.envs.suites.metaworld.native.rows.steps_alike"
     monkeypatch.setattr(trial, lambda stepper, task: asked.append(task) or True)
     assert metaworld_suite.approved(stepper, TASKS) == metaworld_suite.approved(stepper, TASKS) == set(TASKS)
     assert asked == list(TASKS)
@@ -322,7 +322,7 @@ def test_a_verdict_is_of_the_python_code_that_it_compared(tmp_path):
 
 def test_a_damaged_verdict_is_reached_again(tmp_path, monkeypatch):
     stepper = library.StepperLibrary(tmp_path / "native")
-    monkeypatch.setattr("trainer.envs.suites.metaworld.native.trial.steps_alike", lambda stepper, task: True)
+    monkeypatch.setattr("trainer.envs.suites.metaworld.native.rows.steps_alike", lambda stepper, task: True)
     metaworld_suite.approved(stepper, TASKS)
     path = verdict_file(stepper)
     for text in ("", "[]", '{"reach-v3": 1}'):

@@ -137,6 +137,6 @@ class Suite:
         return ArmRows(load(), places, fields, threads, self.spaces.horizon, stop_at_success=stop_at_success)
 
     def _judged(self, tasks: Sequence[str]) -> frozenset[str]:  # noqa: ARG002 - there is one
-        from trainer.envs.suites.arm.native.trial import approved
+        from trainer.envs.suites.arm.native.library import approved
 
         return approved(self.settings)

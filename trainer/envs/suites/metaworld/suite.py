@@ -43,7 +43,7 @@ def approved(stepper: StepperLibrary, tasks: Sequence[str]) -> frozenset[str]:
     """Those of `tasks`, all ported, that step alike on both paths. The others are logged; unknown ones are tried."""
 
     def alike(task: str) -> bool:
-        from trainer.envs.suites.metaworld.native.trial import steps_alike
+        from trainer.envs.suites.metaworld.native.rows import steps_alike
 
         return steps_alike(stepper, task)
 
