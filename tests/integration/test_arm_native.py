@@ -23,7 +23,7 @@ from trainer.envs.spaces import STATE
 from trainer.envs.step import EnvError, VectorSpec
 from trainer.envs.suite import EpisodeStats, StepperUnavailableError, SuiteRef
 from trainer.envs.suites.arm.env import Reacher
-from trainer.envs.suites.arm.native import library, trial
+from trainer.envs.suites.arm.native import library
 from trainer.envs.vector import VectorEnv
 from trainer.evaluation.protocol import evaluate
 
@@ -183,12 +183,12 @@ def test_an_error_of_the_simulator_names_the_environment():
 
 def test_what_differs_in_a_bit_is_stepped_by_python(tmp_path, caplog, monkeypatch):
     wrong = library.ArmLibrary(tmp_path / "native")
-    monkeypatch.setattr(trial, "load", lambda: wrong)
+    monkeypatch.setattr(library, "load", lambda: wrong)
     for bits, names in ((1, frozenset()), (0, {"dense state"})):
         numbers = np.array(library.NUMBERS)
         numbers[6:7].view(np.int64)[:] += bits  # what an effort costs
         wrong.held.configure(library.ctypes.c_void_p(numbers.ctypes.data))
-        assert trial.approved(Arm()) == names
+        assert library.approved(Arm()) == names
         for path in wrong.folder.glob("checked-*"):
             path.unlink()
     assert "differs from Python here for dense state" in caplog.text
@@ -198,7 +198,7 @@ def test_who_insists_on_a_stepper_that_cannot_be_is_told(monkeypatch):
     def none():
         raise StepperUnavailableError("no compiler")
 
-    monkeypatch.setattr(trial, "load", none)
+    monkeypatch.setattr(library, "load", none)
     suite = spec_of().suite.open()
     assert suite.stepped_natively("auto") == suite.stepped_natively("python") == frozenset()
     with pytest.raises(StepperUnavailableError):
