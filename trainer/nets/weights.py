@@ -29,15 +29,11 @@ from trainer.errors import ConfigError, may_pass, unread
 PREFIXES, HEADS = ("timesformer.",), ("fc.", "classifier.")
 #: More than any published net of these kinds (TimeSformer-large: 1.7 GB), and less than a laptop's memory.
 MOST_BYTES = 4 * 2**30
-#: Of a description or an index beside tensors; Hugging Face's have a few thousand bytes.
-_MOST_JSON_BYTES = 2**24
 #: The folder of a slot that has its own copy.
 WEIGHTS = "weights"
 _WHERE = "network.encoder.weights"
 _SUFFIX, _OF_TORCH = ".safetensors", (".pth", ".pt", ".bin")
-_WHOLE, _TORCH_WHOLE, _INDEX, _CONFIG = (
-    "model.safetensors", "pytorch_model.bin", "model.safetensors.index.json", "config.json",
-)  # fmt: skip
+_WHOLE, _TORCH_WHOLE, _CONFIG = "model.safetensors", "pytorch_model.bin", "config.json"
 #: In a kept copy: sha256 of what it was made of, and of the numbers in it.
 _SOURCE, _NUMBERS = "source_sha256", "numbers_sha256"
 _SHA256 = re.compile("[0-9a-f]{64}")
@@ -193,58 +189,21 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
 def _files(path: Path) -> list[Path]:
     """The files that the tensors lie in, in the order of their names."""
     if path.is_dir():
-        files = _shards(path)
+        whole = next((path / name for name in (_WHOLE, _TORCH_WHOLE) if (path / name).exists()), None)
+        files = [whole] if whole is not None else sorted(path.glob(f"*{_SUFFIX}"))
+        if not files:
+            raise ConfigError("weights.no-shards", folder=path)
     elif path.exists():
         files = [path]
     else:
         raise ConfigError("weights.no-such-file", path=path)
     for file in files:
-        if not file.exists():
-            raise ConfigError("weights.shard-missing", path=path, shard=file.name)
-        _must_be_regular(file)
         if file.suffix not in {_SUFFIX, *_OF_TORCH}:
             raise ConfigError("weights.other-suffix", file=file)
     size = sum(file.stat().st_size for file in files)
     if size > MOST_BYTES:
         raise ConfigError("weights.too-large", path=path, gib=size / 2**30, most=MOST_BYTES / 2**30)
     return files
-
-
-def _shards(folder: Path) -> list[Path]:
-    if (folder / _INDEX).exists():
-        index = _json(folder / _INDEX)
-        names = index.get("weight_map")
-        if not isinstance(names, dict) or not names or not all(_is_plain(name) for name in names.values()):
-            raise ConfigError("weights.no-index", file=folder / _INDEX)
-        return sorted(folder / name for name in set(names.values()))
-    for name in (_WHOLE, _TORCH_WHOLE):
-        if (folder / name).exists():
-            return [folder / name]
-    found = sorted(folder.glob(f"*{_SUFFIX}"))
-    if not found:
-        raise ConfigError("weights.no-shards", folder=folder)
-    return found
-
-
-def _is_plain(name: Any) -> bool:
-    return isinstance(name, str) and Path(name).name == name and name.endswith(_SUFFIX)
-
-
-def _must_be_regular(file: Path) -> None:
-    """Errors: ConfigError. A device or a pipe may have no end."""
-    if not file.is_file():
-        raise ConfigError("weights.not-regular", file=file)
-
-
-def _json(file: Path) -> dict[str, Any]:
-    _must_be_regular(file)
-    try:
-        value = read_json(file) if file.stat().st_size <= _MOST_JSON_BYTES else None
-    except (ValueError, RecursionError) as error:
-        raise _unreadable(file, error) from error
-    if not isinstance(value, dict):
-        raise ConfigError("weights.not-json-object", file=file)
-    return value
 
 
 def _opened(file: Path) -> safetensors.safe_open:
@@ -324,9 +283,13 @@ def _without_extras(tensors: Mapping[str, Tensor], own: Iterable[str]) -> dict[s
 
 def _check_config(path: Path, expected: Mapping[str, Any], arch: str) -> None:
     """Errors: ConfigError where a folder's description is of another net, in what no tensor's shape shows."""
-    file = path / _CONFIG
-    with _reading(path):
-        said = _json(file) if expected and path.is_dir() and file.exists() else {}
+    file, said = path / _CONFIG, {}
+    if expected and path.is_dir() and file.exists():
+        with _reading(path):
+            try:
+                said = dict(read_json(file))
+            except (TypeError, ValueError, RecursionError) as error:
+                raise _unreadable(file, error) from error
     for name, value in expected.items():
         if said.get(name, value) != value:
             said_and_wanted = {"found": said[name], "wanted": value}

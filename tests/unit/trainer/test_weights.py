@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-from pathlib import Path
 
 import pytest
 
@@ -36,12 +34,11 @@ def numbers(module):
 
 
 def in_shards(folder, tensors, *, without=None):
-    """As Hugging Face lays them: an index, and half of the tensors in each of two files."""
+    """As Hugging Face lays them: half of the tensors in each of two files."""
     names = sorted(tensors)
     files = {name: f"model-0000{1 + place % 2}-of-00002.safetensors" for place, name in enumerate(names)}
     for file in set(files.values()) - {without}:
         save_file({name: tensors[name] for name in names if files[name] == file}, folder / file)
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
     return folder
 
 
@@ -149,29 +146,7 @@ def written(folder, name, data=b"not weights at all" * 40):
     return folder / name
 
 
-def indexed(folder, text):
-    written(folder, INDEX, text.encode())
-    return folder
-
-
-def pipe(path):
-    os.mkfifo(path)
-    return path
-
-
-def piped(folder, own):
-    in_shards(folder, own, without=SECOND)
-    pipe(folder / SECOND)
-    return folder
-
-
-def endless(folder):
-    (folder / "w.pth").symlink_to("/dev/zero")
-    return folder / "w.pth"
-
-
-INDEX, SECOND, BIAS = "model.safetensors.index.json", "model-00002-of-00002.safetensors", "convs.2.bias"
-OUTSIDE = json.dumps({"weight_map": {"convs.0.weight": "../secret.safetensors"}})
+SECOND, BIAS = "model-00002-of-00002.safetensors", "convs.2.bias"
 #: What is bad of it: (makes it in a folder, from a net's own tensors; what it is refused by).
 BAD = {
     "missing": (lambda at, own: at / "nowhere.pth", "weights.no-such-file"),
@@ -194,15 +169,7 @@ BAD = {
     "no names": (lambda at, own: torched(at, list(own.values())), "weights.no-tensors"),
     "kind": (lambda at, own: written(at, "w.onnx"), "weights.other-suffix"),
     "empty folder": (lambda at, own: at, "weights.no-shards"),
-    "lacking": (lambda at, own: in_shards(at, own, without=SECOND), "weights.shard-missing"),
-    "outside": (lambda at, own: indexed(at, OUTSIDE), "weights.no-index"),
-    "broken": (lambda at, own: indexed(at, "{"), "weights.unreadable"),
-    "a list": (lambda at, own: indexed(at, "[]"), "weights.not-json-object"),
-    "zeros": (lambda at, own: endless(at), "weights.not-regular"),
-    "the device": (lambda at, own: Path("/dev/zero"), "weights.not-regular"),
-    "pipe": (lambda at, own: pipe(at / "w.safetensors"), "weights.not-regular"),
-    "a shard's pipe": (piped, "weights.not-regular"),
-    "an index's pipe": (lambda at, own: pipe(at / INDEX).parent, "weights.not-regular"),
+    "lacking": (lambda at, own: in_shards(at, own, without=SECOND), "weights.tensor-missing"),
     "whole numbers": (lambda at, own: saved(at, {**own, BIAS: own[BIAS].to(torch.int32)}), "weights.tensor-type"),
     "yes and no": (lambda at, own: torched(at, {**own, BIAS: own[BIAS] > 0}), "weights.tensor-type"),
 }
