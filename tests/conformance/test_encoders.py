@@ -184,8 +184,3 @@ def test_a_picture_is_read_by_one_where_none_is_named_and_so_is_a_clip():
     assert type(encoder_for("image", pictures(3, 64, 64), NETWORK, None)) is find(ENCODERS, "nature")
     assert type(encoder_for("image", clips(4, 3, 64, 64), NETWORK, None)) is find(ENCODERS, "simple3dcnn")
     assert encoder_for("state", ArraySpec((5,)), NETWORK, None) is None
-
-
-def test_an_encoder_that_there_is_not_is_refused_in_a_sentence():
-    with refused("plugin.unknown", word="encoder", name="natur"):
-        encoder_for("image", pictures(3, 64, 64), NETWORK.model_copy(update={"encoders": {"image": "natur"}}), None)

@@ -40,12 +40,6 @@ def test_gymnasiums_own_check_finds_nothing(observation, randomize):
         check_env(arm(observation=observation, randomize=randomize).unwrapped, skip_render_check=True)
 
 
-@pytest.mark.parametrize("observation", ["cameras", "both", "clips"])
-def test_pictures_are_not_what_it_observes(observation):
-    with pytest.raises(ValueError, match="render"):
-        arm(observation=observation)
-
-
 def test_it_is_the_suites_arm_bit_by_bit():
     theirs, ours = arm(), ArmEnv(Arm())
     seen, info = theirs.reset(seed=5)
@@ -96,17 +90,6 @@ def test_what_is_shown_for_hindsight_does_not_depend_on_the_goal():
     assert obs["observation"].shape == (18,)
     assert not hasattr(arm().unwrapped, "compute_reward")  # it would be taken for an environment with goals
     assert one["desired_goal"].tolist() != other["desired_goal"].tolist()
-
-
-def test_hindsight_is_not_offered_where_it_could_not_repeat_a_reward():
-    with pytest.raises(ValueError, match="several times"):
-        arm(observation="dict", end_on_success=True)
-    arm(observation="dict", end_on_success=True, reward="sparse")
-
-
-def test_settings_that_nobody_knows_are_refused():
-    with pytest.raises(ValueError, match="rewards"):
-        arm(rewards="dense")
 
 
 DRAW = f"""

@@ -19,7 +19,7 @@ pytest.importorskip("metaworld")
 from trainer.config.suites import Arm, Gymnasium, Metaworld
 from trainer.envs.episodes import seed_of
 from trainer.envs.exact import SEEDS
-from trainer.envs.spaces import IMAGE, ArraySpec
+from trainer.envs.spaces import IMAGE
 from trainer.envs.step import Script, VectorSpec
 from trainer.envs.suite import SuiteRef
 from trainer.envs.vector import VectorEnv
@@ -95,23 +95,6 @@ def test_views_stand_beside_the_scene_as_large_as_there_is_room():
     assert (film[:, :80] == 7).all()
     assert [film[row, 90, 0] for row in (5, 30, 60)] == [10, 20, 30]
     assert with_views(scene, []) is scene
-
-
-def test_of_grey_stacks_and_colours_the_newest_picture_is_shown():
-    specs = {
-        "grey": ArraySpec((4, 2, 2), "uint8", 0, 255, stack=4),
-        "eyes": ArraySpec((2, 6, 2, 2), "uint8", 0, 255, stack=2),
-        "state": ArraySpec((3,)),
-    }
-    obs = {
-        "grey": np.arange(16, dtype=np.uint8).reshape(1, 4, 2, 2),
-        "eyes": np.arange(48, dtype=np.uint8).reshape(1, 2, 6, 2, 2),
-        "state": np.zeros((1, 3)),
-    }
-    left, right, grey = newest_frames(specs, obs)
-    assert left[0, 0].tolist() == [24, 28, 32]
-    assert right[0, 0].tolist() == [36, 40, 44]
-    assert grey[1, 1].tolist() == [15, 15, 15]
 
 
 @pytest.mark.long

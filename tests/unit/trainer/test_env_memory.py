@@ -11,7 +11,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from trainer.envs.memory import (
-    MOST_ENVS,
     OWNERS_BYTES,
     OWNERS_CORES,
     MemoryPlan,
@@ -86,16 +85,6 @@ def test_more_of_anything_never_lowers_what_is_recommended(host, cores, memory, 
 
 
 @given(HOSTS)
-def test_the_owner_keeps_a_core_and_four_gigabytes_of_the_whole_memory(host):
-    found = plan_memory(host)
-    assert 1 <= found.num_envs <= MOST_ENVS
-    assert found.workers <= max(1, host.cores - OWNERS_CORES)
-    assert found.workers != 1
-    if found.num_envs > 1 and host.memory_bytes is not None:
-        assert need_bytes(found.num_envs, found.workers) <= host.memory_bytes - OWNERS_BYTES
-
-
-@given(HOSTS)
 def test_what_is_free_now_caps_it_a_second_time_and_says_so(host):
     found, roomy = plan_memory(host), plan_memory(replace(host, free_bytes=None))
     assert not roomy.notes
@@ -106,13 +95,6 @@ def test_what_is_free_now_caps_it_a_second_time_and_says_so(host):
     assert found.num_envs == 1 or need_bytes(found.num_envs, found.workers) <= host.free_bytes
     [note] = found.notes
     assert note.startswith(f"only {host.free_bytes / GB:.1f} GB of memory are free now")
-
-
-def test_a_shortage_costs_workers_first_and_environments_last():
-    found = {free: plan_memory(a_host(8, 64, free)) for free in (60, 1.6, 1.0, 0.6, 0.1)}
-    assert [(one.num_envs, one.workers) for one in found.values()] == [(14, 7), (14, 2), (14, 0), (5, 0), (1, 0)]
-    assert found[1.6].notes == ("only 1.6 GB of memory are free now: 2 workers instead of 7; close something for more",)
-    assert "5 environments instead of 14" in found[0.6].notes[0]
 
 
 @given(HOSTS, st.integers(1, 4096))
@@ -134,19 +116,6 @@ def test_whoever_asks_for_more_than_there_is_room_for_is_warned_in_a_sentence():
     )
     [taken] = plan_memory(a_host(8, 8, 7.9), 250).notes
     assert taken == "about 5.6 GB of memory are needed for 250 environments, less than 4 GB stay yours"
-
-
-@pytest.mark.parametrize(
-    ("cores", "memory_gb", "found"), [(1, 2, 1), (1, 64, 2), (2, 8, 2), (4, 64, 6), (64, 512, 16), (3, None, 4)]
-)
-def test_other_machines_are_given(cores, memory_gb, found):
-    assert by_size(a_host(cores, memory_gb)) == found
-
-
-def test_fifty_tasks_take_what_was_measured():
-    assert need_bytes(8, 0, 10) < 0.7 * GB
-    assert 1.2 * GB < need_bytes(8, 0, 50) < 1.6 * GB
-    assert need_bytes(50, 5, 50) == need_bytes(50, 5)  # an environment a task: nothing is changed
 
 
 @given(st.integers(1, 50), st.integers(1, 256), st.integers(0, 64), HOSTS)

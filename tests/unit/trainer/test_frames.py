@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -192,21 +191,6 @@ def test_rows_that_point_to_where_no_row_ever_was_are_refused(back):
     for arrays in (wrong, {name: array for name, array in block.arrays.items() if name != "back"}):
         with refused("rows.pointers"):
             ring.put_back(Block(block.starts, block.counts, arrays))
-
-
-@pytest.mark.may_skip("vm.overcommit_memory 2")
-@pytest.mark.skipif(
-    Path("/proc/sys/vm/overcommit_memory").exists()
-    and Path("/proc/sys/vm/overcommit_memory").read_text().strip() == "2",
-    reason="this machine promises no memory that it does not have (vm.overcommit_memory 2)",
-)
-def test_a_ring_that_is_larger_than_any_machine_takes_what_its_rows_take():
-    spaces = spaces_of_frames(1, 3)
-    ring, played = FrameReplay(10**11, 1, spaces), Played(spaces, 2)
-    for _ in range(20):
-        ring.add(played.step())
-    assert ring.arrays()[f"obs.{IMAGE}"].nbytes > 10**12
-    assert holds_what_it_should(ring, played, 1)
 
 
 def test_frames_are_kept_in_little_more_than_their_own_bytes():

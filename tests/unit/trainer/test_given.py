@@ -12,9 +12,6 @@ pytest.importorskip("gymnasium")
 from odd_suites import OddPointsSettings
 from refused import refused
 
-from trainer.config.suites import Gymnasium
-from trainer.envs.given import check_of
-from trainer.envs.spaces import Box, Spaces
 from trainer.envs.step import EnvError, VectorSpec
 from trainer.envs.suite import SuiteRef
 from trainer.envs.vector import VectorEnv
@@ -77,13 +74,6 @@ def test_a_state_of_other_observations_is_told():
         envs.restore(other)
 
 
-def test_numbers_that_only_need_to_be_rounded_are_taken():
-    with odd("double") as envs:
-        envs.reset()
-        steps = [envs.step(STILL) for _ in range(3)]
-    assert steps[-1].obs["state"].tolist() == [[0.25, 0.5]] * 2
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("fault", ["numpy success", "numpy arrays"])
 def test_flags_and_rewards_of_numpys_become_a_state_that_a_file_can_keep(fault, workers):
@@ -92,9 +82,3 @@ def test_flags_and_rewards_of_numpys_become_a_state_that_a_file_can_keep(fault, 
         steps = [envs.step(STILL) for _ in range(3)]
         json.dumps(envs.snapshot().numbers)
     assert steps[-1].success.tolist() == [True] * 2
-
-
-def test_steps_of_our_own_suites_are_not_looked_at_once_more():
-    spaces = Spaces({}, Box(1), ("a",), 1)
-    assert check_of(Gymnasium(id="CartPole-v1"), spaces) is None
-    assert check_of(OddPointsSettings(name="odd_suites:OddPoints"), spaces) is not None

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +12,7 @@ pytest.importorskip("gymnasium")
 
 import gymnasium
 from gymnasium import spaces
-from odd_envs import Line, Naughty
+from odd_envs import Naughty
 from pydantic import ValidationError
 from refused import refused
 
@@ -23,8 +21,6 @@ from trainer.config.suites import Gymnasium
 from trainer.envs.spaces import PRIVILEGED, ArraySpec, Box, Discrete
 from trainer.envs.step import EnvError, VectorSpec
 from trainer.envs.suite import SuiteRef
-from trainer.envs.suites.gymnasium import env as gymnasium_env
-from trainer.envs.suites.gymnasium import suite as gymnasium_suite
 from trainer.envs.suites.gymnasium.arrays import ActionMap, Observations, WrongArrayError
 from trainer.envs.suites.gymnasium.suite import Suite
 from trainer.envs.vector import VectorEnv
@@ -72,22 +68,10 @@ def test_settings_that_cannot_be_are_refused_on_a_login_node(value, words):
         TrainingSection.model_validate({"env": {"name": "gymnasium", **value}})
 
 
-def test_the_config_of_atari_is_one_that_can_be_trained():
-    page = (Path(__file__).parents[3] / "docs/cameras.md").read_text()
-    (example,) = re.findall(r"the usual Atari:\n\n```json\n(.*?)```", page, re.DOTALL)
-    training = resolve(TrainingSection.model_validate(json.loads(example)["training"]))
-    assert (training.env.id, training.algorithm.name) == ("ALE/Pong-v5", "ppo")
-
-
 def test_what_multi_task_sac_cannot_learn_is_told_with_what_can():
     training = resolve(TrainingSection(env={"name": "gymnasium", "id": "CartPole-v1"}))
     with pytest.raises(ConfigError, match=r"gymnasium has other spaces: use ppo, a2c or sac \(training\.algorithm\)$"):
         check(training, "cpu", None)
-
-
-def test_an_id_may_stand_outside_its_section():
-    training = resolve(TrainingSection.model_validate({"env": "gymnasium", "id": "Hopper-v5", "num_envs": 3}))
-    assert (training.env.name, training.env.id, training.env.tasks) == ("gymnasium", "Hopper-v5", ("Hopper-v5",))
 
 
 @pytest.mark.parametrize(
@@ -132,20 +116,8 @@ def test_a_clip_is_not_longer_than_the_environments_own_limit_where_a_training_b
         check(training, "cpu", None)
 
 
-@pytest.mark.parametrize(("field", "value"), [("max_episode_steps", 50), ("disable_env_checker", True)])
-def test_what_gymnasium_is_told_here_is_no_kwarg_but_of_a_class_of_ones_own(field, value):
-    with refused("gym.kwarg", field=field):
-        opened("CartPole-v1", kwargs={field: value})
-    assert opened(f"{__name__}:own", kwargs={field: value})
-
-
 def own(max_episode_steps=0, disable_env_checker=False):
     return gymnasium.make("CartPole-v1")
-
-
-def test_frames_may_reach_as_far_as_a_long_horizon_allows():
-    given = {"frame_stack": 32, "frame_stride": 40, "horizon": 27000}
-    assert opened("odd_envs:Cameras", **given).spaces.horizon == 27000
 
 
 def test_nothing_but_the_horizon_cuts_an_episode():
@@ -277,11 +249,6 @@ def test_actions_are_scaled_to_the_bounds_of_the_environment():
         assert space.contains(found)
 
 
-def test_whole_numbers_between_bounds_are_rounded_to():
-    actions = ActionMap(spaces.Box(0, 255, (1,), np.uint8), "X-v0")
-    assert [int(actions.to_env(np.array([one]))[0]) for one in (-1, -0.5, 0.999, 1, 3)] == [0, 64, 255, 255, 255]
-
-
 @pytest.mark.parametrize(
     ("space", "count"),
     [
@@ -361,17 +328,6 @@ def test_an_id_that_opens_nothing_is_one_sentence(settings, wrong, fields, tmp_p
     assert "\n" not in str(found.value)
 
 
-def test_atari_without_its_package_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ale_py", None)
-    with refused("gym.not-imported", advice="pip install ale-py"):
-        opened("ALE/Absent-v5")
-
-
-def test_versions_are_of_all_that_decides_the_bits():
-    assert set(opened("CartPole-v1").versions) == {"gymnasium", "numpy"}
-    assert set(opened("Hopper-v5").versions) == {"gymnasium", "numpy", "mujoco"}
-
-
 def test_a_state_of_other_arguments_is_refused():
     specs = [
         VectorSpec(SuiteRef(Gymnasium(id="odd_envs:Line", kwargs={"length": length})), 1, 0) for length in (10, 20)
@@ -413,12 +369,6 @@ def test_a_fault_is_told_with_its_environment_and_step(fault, words, workers):
     assert "\n" not in str(found.value)
 
 
-def test_a_reset_of_the_old_interface_is_told():
-    suite = SuiteRef(Gymnasium(id="odd_envs:Naughty", kwargs={"fault": "old reset"}))
-    with VectorEnv(VectorSpec(suite, 1, 3)) as envs, pytest.raises(EnvError, match=r"must give \(observation, info\)"):
-        envs.reset()
-
-
 @pytest.mark.long
 def test_one_that_hangs_is_ended_and_named(monkeypatch):
     from trainer.envs import workers
@@ -441,26 +391,6 @@ def test_all_are_closed_in_mid_episode_and_one_that_fails_in_it_keeps_no_other(w
     assert note.read_text() == 3 * "closed\n"
 
 
-@pytest.mark.parametrize("env_id", ["odd_envs:Closer", "odd_envs:Teller"])
-def test_one_that_can_never_be_closed_is_played_all_the_same_and_told_once(env_id, tmp_path, monkeypatch, caplog):
-    """Also those that are made to be looked at before the first episode. `Teller` is one that draws."""
-    note = tmp_path / "note"
-    note.touch()
-    draws = env_id == "odd_envs:Teller"
-    if draws:
-        monkeypatch.setattr("odd_envs.Teller.close", lambda _: sys.exit(3))
-    gymnasium_env._tell_of_closing.cache_clear()
-    more = {"observation": "cameras", "image_size": 17} if draws else {"kwargs": {"note": str(note)}}
-    suite = SuiteRef(Gymnasium(id=env_id, **more))
-    with VectorEnv(VectorSpec(suite, 2, 3)) as envs:
-        envs.reset()
-        stay(envs, 60)
-    assert suite.open().tells_success == draws
-    said = [line for line in caplog.messages if "cannot be closed" in line]
-    assert len(said) == 1
-    assert said[0].startswith(f"an environment ({env_id.rpartition(':')[2]}) cannot be closed: ")
-
-
 # Success
 
 
@@ -470,14 +400,6 @@ def test_where_success_is_told_only_when_it_is_reached_an_evaluation_plays_on():
     found = evaluate(lambda obs, task: np.ones((len(task), 1), np.float32), suite, 3)
     assert (found.score, found.steps) == ("return", 3 * 8)
     assert found.steps_to_success == {}
-
-
-def test_where_steps_are_slow_it_is_not_looked_for_longer_than_a_minute(monkeypatch):
-    made, step = [], Line.step
-    monkeypatch.setattr(Line, "step", lambda env, action: (made.append(action), step(env, action))[1])
-    looked_at = opened("odd_envs:Line", kwargs={"length": 47})
-    assert not gymnasium_suite._tells_success(looked_at._key, 1000, lambda: 10.0 * len(made))
-    assert len(made) == 6
 
 
 @pytest.mark.parametrize(("env_id", "tells"), [("odd_envs:Teller", True), ("odd_envs:Line", False)])

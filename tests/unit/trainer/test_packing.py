@@ -51,12 +51,6 @@ def test_what_was_packed_comes_out_whatever_the_pieces(rows, piece):
     assert len(small[LENGTHS]) == -(-rows // max(1, piece // (3 * SIDE * SIDE)))
 
 
-def test_frames_of_an_episode_take_a_tenth_and_numbers_stay_as_they_are():
-    small = packed(rows_of(200))
-    assert small[BYTES].nbytes < 200 * 3 * SIDE * SIDE / 10
-    assert small["action"].shape == (200, 2)
-
-
 class Written:
     """A ring's row file, which is spoiled by whoever can also list it with its sum."""
 
