@@ -116,10 +116,6 @@ def test_a_clip_is_not_longer_than_the_environments_own_limit_where_a_training_b
         check(training, "cpu", None)
 
 
-def own(max_episode_steps=0, disable_env_checker=False):
-    return gymnasium.make("CartPole-v1")
-
-
 def test_nothing_but_the_horizon_cuts_an_episode():
     """Pendulum's own limit is 200 steps, and the wrapper that cuts there is left out: the vector does it."""
     env = opened("Pendulum-v1").make(0)
