@@ -21,14 +21,12 @@ from demos import SIZE, all_of, recorded, settings, silent
 from refused import refused
 from spots import SpotSettings
 
-from trainer.commands import demos as commands
 from trainer.config.suites import Arm, Gymnasium, Metaworld
 from trainer.demos import recording, store
 from trainer.demos.matching import rows_of
 from trainer.demos.store import Demos
 from trainer.envs.spaces import IMAGE, PRIVILEGED, STATE
 from trainer.envs.suite import SuiteRef
-from trainer.evaluation import playable
 from trainer.evaluation.protocol import evaluate
 
 pytestmark = pytest.mark.trainer
@@ -98,20 +96,10 @@ def found(env, goal_seed, act):
     return SimpleNamespace(name="trained", env=env, goal_seed=goal_seed, act=act, policy=policy)
 
 
-@pytest.mark.parametrize(("asked", "seed"), [(None, 7), (3, 3)])
-def test_what_is_recorded_is_of_the_trainings_goals_unless_others_are_asked_for(tmp_path, monkeypatch, asked, seed):
-    seeds = []
-    monkeypatch.setattr(recording, "record", lambda teacher, task, episodes, seed, *more, **how: seeds.append(seed))
-    monkeypatch.setattr(commands, "_show", lambda demos, as_json: None)
-    policy = found(settings(), 7, lambda obs, task: np.zeros((1, 2), np.float32))
-    monkeypatch.setattr(playable, "find_playable", lambda *of: policy)
-    commands.record(tmp_path / "a", policy="run/slots/3", seed=asked)
-    (tmp_path / "training.json").write_text(json.dumps({**TRAINING, "seed": 7}))
-    commands.record(tmp_path / "b", config=tmp_path / "training.json", seed=asked)
-    assert seeds == [seed, seed]
-
-
 def test_a_policy_whose_environment_gives_pictures_alone_is_recorded(tmp_path):
+    clips = Gymnasium(id="odd_envs:Cameras", observation="clips", image_size=16, frame_stack=2, frame_stride=1)
+    with refused("record.other-picture"):
+        recording.trained(found(clips, 0, None), (), None)
     env = Gymnasium(id="odd_envs:Handheld", horizon=5)
     policy = found(env, 0, lambda obs, task: np.zeros(len(task), np.int64))
     kept = recording.record(recording.trained(policy, (), None), None, 2, 0, tmp_path / "out", silent, silent)
@@ -142,14 +130,6 @@ def test_a_policy_of_pictures_by_another_name_is_shown_its_stacks(tmp_path, id_,
     told = kept.manifest
     assert (told.frame, told.opened.obs["eye"].shape) == ((3, 16, 16), (3, 16, 16))
     assert rows_of(told, suite.spaces).tolist() == [10]  # a training that sees so may learn beside them
-
-
-def test_a_policy_of_clips_by_another_name_is_not_recorded():
-    env = Gymnasium(id="odd_envs:Cameras", observation="clips", image_size=16, frame_stack=2, frame_stride=1)
-    with refused("record.other-picture"):
-        recording.trained(found(env, 0, None), (), None)
-    with refused("record.own-cameras"):
-        recording.trained(found(env, 0, None), (), 32)
 
 
 def test_a_recording_that_was_interrupted_goes_on_with_the_next_episode(tmp_path, monkeypatch):
@@ -234,12 +214,8 @@ def with_pyarrow():
 @pytest.mark.parametrize(
     ("words", "code", "wrong"),
     [
-        (["import", "nowhere", "--out", "x"], 2, "demos.no-folder"),
-        (["import", ".", "--out", "x", "--camera", "a"], 2, "demos.option-of-dataset"),
-        (["import", ".", "--out", "x", "--task", "a"], 2, "demos.option-of-dataset"),
-        (["export", "nowhere", "--out", "x"], 2, "demos.none"),
+        (["import", "nowhere", "--out", "x"], 2, "demos.no-dataset"),
         (["fit", "--demos", "nowhere", "--out", "w.safetensors"], 2, "demos.none"),
-        (["fit", "--demos", "demos", "--out", "w.pth"], 2, "demos.out-suffix"),
         (["fit", "--demos", "demos", "--out", "w.safetensors"], 2, "demos.out-without-pictures"),
         (["fit", "--demos", "demos", "--without-actions"], 2, "demos.without-actions-gone"),
         (["record", "--out", "x", "--set", 'env={"name":"gymnasium","id":"CartPole-v1"}'], 2, "record.no-script"),

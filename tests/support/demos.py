@@ -61,13 +61,6 @@ def film(path: Path, frames: Any, fps: float = 10, *, seekable: bool = False) ->
     return path
 
 
-def films(folder: Path, count: int, frames: int = 12) -> Path:
-    """Each of another episode."""
-    for number in range(count):
-        film(folder / f"{number:03d}.mp4", episode(number, frames))
-    return folder
-
-
 def recorded(out: Path, episodes: int = 12, seed: int = 0, **more: Any) -> Demos:
     """By the scripted policy."""
     teacher = recording.scripted(settings(**more), (), None, seed)

@@ -24,15 +24,8 @@ app = typer.Typer(help="Demonstrations: import, record and export them, and lear
 
 OutOption = Annotated[Path, typer.Option(help="The folder that they go to; run again, it goes on where it was.")]
 SizeOption = Annotated[int, typer.Option(min=16, max=1024, help="Pixels a side, as env.image_size.")]
-FpsOption = Annotated[
-    float | None, typer.Option(min=0.1, max=240, help="Pictures a second that are kept of each film; left out: all.")
-]
-CameraOption = Annotated[
-    list[str] | None, typer.Option(help="Of a LeRobotDataset: this camera's films; may be repeated; left out: all.")
-]
-TaskOption = Annotated[
-    str | None, typer.Option(help="Of a LeRobotDataset: episodes of this task alone, by its name there; left out: all.")
-]
+CameraOption = Annotated[list[str] | None, typer.Option(help="This camera's films; may be repeated; left out: all.")]
+TaskOption = Annotated[str | None, typer.Option(help="Episodes of this task alone, by its name there; left out: all.")]
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help="The training that it is for: as for `trainer train`.")
 ]
@@ -57,28 +50,18 @@ WithoutOption = Annotated[bool, typer.Option("--without-actions", hidden=True)]
 
 @app.command("import")
 def import_(
-    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder with films, or a LeRobotDataset.")],
+    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="A LeRobotDataset v3.0.")],
     out: OutOption,
     size: SizeOption = 64,
-    fps: FpsOption = None,
     camera: CameraOption = None,
     task: TaskOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Decode films, or a LeRobotDataset v3.0, once into frames of one size. It can be killed, and goes on."""
-    from trainer.demos.films import import_films
-    from trainer.demos.lerobot import import_lerobot, is_dataset
+    """Decode the films of a LeRobotDataset v3.0 once into frames of one size. It can be killed, and goes on."""
+    from trainer.demos.lerobot import import_lerobot
 
     with _progress("episodes") as progress:
-        if is_dataset(source):
-            if fps is not None:
-                raise ConfigError("demos.fps-of-dataset")
-            demos = import_lerobot(source, out, size, camera or [], progress, task)
-        elif camera or task is not None:
-            option = "--camera" if camera else "--task"
-            raise ConfigError("demos.option-of-dataset", option=option, source=source)
-        else:
-            demos = import_films(source, out, size, fps, progress, _say)
+        demos = import_lerobot(source, out, size, camera or [], progress, task)
     _show(demos, as_json=as_json)
 
 
@@ -229,7 +212,6 @@ def _show(demos: Demos, *, as_json: bool) -> None:
             "cameras": list(told.cameras),
             "has_actions": told.spaces is not None,
             "licence": told.source.licence,
-            "cut": [episode.name for episode in told.episodes if episode.was_cut],
             "bytes": disk,
             "bytes_a_frame": round(disk / told.num_frames, 1),
         }

@@ -1,30 +1,30 @@
-"""LeRobotDataset v3.0, read and written by pyarrow and PyAV (the extra `video`).
+"""LeRobotDataset v3.0, read by pyarrow and PyAV (the extra `video`).
 
 Checked against huggingface/lerobot at 7427f31 (Aug 2026): src/lerobot/datasets/{utils,io_utils,dataset_metadata,
 dataset_reader,dataset_writer,feature_utils,compute_stats}.py. `lerobot` itself wants Python 3.12 and other versions of
 torch and numpy: nothing here was read with `lerobot`.
 
 Frame i of an episode lies `from_timestamp + i / fps` seconds into a film that it shares with other episodes; its row is
-`dataset_from_index + i`.
+`dataset_from_index + i`. A data set is from anywhere: its own files are read and no other, whatever it says.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import islice
 from math import prod
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field, ValidationError
 
+from anchorleg.files import read_regular
 from anchorleg.words import counted, did_you_mean, printable, sized
-from trainer.demos.films import WORDS, Film, Progress, digest_of, licence_in
 from trainer.demos.store import (
     ACTION,
     MAX_EPISODE_BYTES,
@@ -37,7 +37,9 @@ from trainer.demos.store import (
     DemosManifest,
     DemoSource,
     DemosWriter,
-)  # fmt: skip
+    Progress,
+    digest_of,
+)
 from trainer.envs.pictures import COLOURS
 from trainer.envs.spaces import IMAGE, PRIVILEGED, STATE, ArraySpec, Box, Discrete, Spaces
 from trainer.errors import ConfigError
@@ -60,8 +62,22 @@ THEIRS = {
 CHOICES = "choices"
 #: More than this are no choices, but numbers of something.
 _MOST_CHOICES = 4096
-#: Names of tasks in a sentence.
-_NAMES = 10
+#: Names of tasks in a sentence; characters of others' words in one.
+_NAMES, _WORDS = 10, 200
+#: FFmpeg opens this one file and no list of others, whatever it says, and no picture larger than 8K.
+_FFMPEG = {
+    "protocol_whitelist": "file",
+    "format_whitelist": "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,gif,mpeg,mpegts,ogg,asf",
+    "max_pixels": str(7680 * 4320),
+    "err_detect": "explode",  # a damaged picture is none
+    "threads": "1",
+}
+#: What is sought begins so much earlier: pictures may be kept in another order than they are shown in.
+_EARLIER_S = 1.0
+#: Where a folder says its licence: the head of its README, or the first line of one of these.
+_LICENCES = ("LICENSE", "LICENSE.txt", "LICENCE", "LICENCE.txt", "LICENSE.md")
+_NAMED_LICENCE = re.compile(r"^license:\s*['\"]?([\w.-]{1,80})", re.MULTILINE)
+_README_BYTES = 4096
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -100,15 +116,13 @@ class LerobotInfo(BaseModel):
         except (ValueError, RecursionError, AttributeError) as error:
             raise ConfigError("lerobot.no-json", path=path, why=error) from None
         if version != VERSION:
-            raise ConfigError("lerobot.other-version", folder=folder, version=printable(str(version), WORDS))
+            raise ConfigError("lerobot.other-version", folder=folder, version=printable(str(version), _WORDS))
         info = _validated(cls, value, path)
         if not info.cameras:
-            kept = [key for key, feature in info.features.items() if feature.dtype == "image"]
-            more = f" ({printable(kept[0], WORDS)} is kept as single images)" if kept else ""
-            raise ConfigError("lerobot.no-camera", folder=folder, more=more)
+            raise ConfigError("lerobot.no-camera", folder=folder)
         wrong = next((key for key in info.cameras if "/" in key or not key.isprintable()), None)
         if wrong is not None:
-            raise ConfigError("lerobot.camera-name", path=path, camera=printable(wrong, WORDS))
+            raise ConfigError("lerobot.camera-name", path=path, camera=printable(wrong, _WORDS))
         return info
 
     @property
@@ -160,18 +174,13 @@ class _Row(BaseModel):
     tasks: list[str]
     data: tuple[Count, Count]
     dataset_from_index: Count
-    films: dict[str, tuple[Count, Count, float]]
+    films: dict[str, tuple[Count, Count, Annotated[float, Field(ge=0, allow_inf_nan=False)]]]
     success: Any = None
 
     @property
     def task(self) -> str:
         """The first that it names."""
-        return printable(self.tasks[0], WORDS) if self.tasks else ""
-
-
-def is_dataset(folder: Path) -> bool:
-    """Whether `folder` is a LeRobotDataset, of whatever version."""
-    return (folder / INFO).is_file()
+        return printable(self.tasks[0], _WORDS) if self.tasks else ""
 
 
 def own(folder: Path, name: str) -> Path:
@@ -189,8 +198,10 @@ def import_lerobot(
 ) -> Demos:
     """Each episode of `task` (None: of all), by `cameras` (none: all), `size` pixels a side. What `out` has stays.
 
-    Errors: ConfigError; FilmError; SaveError; ModuleNotFoundError without pyarrow or PyAV.
+    Errors: ConfigError; SaveError; ModuleNotFoundError without pyarrow or PyAV.
     """
+    if not (folder / INFO).is_file() and not (folder / INFO).is_symlink():
+        raise ConfigError("demos.no-dataset", folder=folder)
     info = LerobotInfo.read(folder)
     chosen = info.chosen(cameras)
     rows = _of_task(_episodes(folder, chosen), task)
@@ -199,12 +210,9 @@ def import_lerobot(
     for row in rows:  # before hours of them are decoded
         if row.length * prod(frame) > MAX_EPISODE_BYTES:
             raise ConfigError(
-                "lerobot.episode-too-long",
-                episode=row.episode_index,
-                frames=row.length,
-                cameras=counted(len(chosen), "camera"),
-                size=sized(row.length * prod(frame)),
-            )
+                "lerobot.episode-too-long", episode=row.episode_index, frames=row.length,
+                cameras=counted(len(chosen), "camera"), size=sized(row.length * prod(frame)),
+            )  # fmt: skip
     action, spaces = info.action(), None
     if action == Discrete(0):
         files = dict.fromkeys(row.data for row in rows)
@@ -229,8 +237,7 @@ def import_lerobot(
     for number in range(writer.done, len(rows)):
         row = rows[number]
         progress(number, len(rows))
-        pictures_of = [_frames(folder, info, row, camera, size) for camera in chosen]
-        arrays = {IMAGE: np.concatenate(pictures_of, axis=1)}
+        arrays = {IMAGE: np.concatenate([_frames(folder, info, row, camera, size) for camera in chosen], axis=1)}
         if spaces is not None:
             arrays |= _of_episode(numbers(*row.data), row)
         success = row.success if isinstance(row.success, bool) else None
@@ -251,7 +258,7 @@ def import_lerobot(
 
 def _of_task(rows: list[_Row], task: str | None) -> list[_Row]:
     """Those that show `task`, by its name as the data set has it; None: all. Errors: ConfigError."""
-    found = [row for row in rows if task is None or row.task == printable(task, WORDS)]
+    found = [row for row in rows if task is None or row.task == printable(task, _WORDS)]
     if task is not None and not found:
         names = sorted({row.task for row in rows})
         shown = f"it has {', '.join(map(repr, names[:_NAMES]))}{', …' if names[_NAMES:] else ''}"
@@ -281,27 +288,64 @@ def _validated(model: type[M], value: Any, path: Path) -> M:
         return model.model_validate(value)
     except ValidationError as error:
         first = error.errors()[0]
-        place = printable(".".join(map(str, first["loc"])), WORDS)
-        words = printable(first["msg"], WORDS)
+        place = printable(".".join(map(str, first["loc"])), _WORDS)
+        words = printable(first["msg"], _WORDS)
         raise ConfigError("lerobot.damaged", path=path, why=f"{place}: {words}") from None
 
 
+def licence_in(folder: Path) -> str | None:
+    """What a folder says of its licence, in a line: in the head of its README, as data sets do, or in a file."""
+    named = _NAMED_LICENCE.search(_beginning(folder / "README.md"))
+    if named is not None:
+        return named[1]
+    lines = (_beginning(folder / name).strip().partition("\n")[0] for name in _LICENCES)
+    return next((printable(line, _WORDS) for line in lines if line), None)
+
+
+def _beginning(path: Path) -> str:
+    try:
+        return read_regular(path, _README_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
 def _frames(folder: Path, info: LerobotInfo, row: _Row, camera: str, size: int) -> npt.NDArray[np.uint8]:
-    """[F, 3, size, size] of an episode by one camera. Errors: FilmError; ConfigError where its film is too short."""
+    """[F, 3, size, size] of an episode by one camera, each cut to its middle square and brought to size by area.
+    Errors: ConfigError for what is no film, and where it is too short.
+    """
+    import av
+
     chunk, file, second = row.films[camera]
     path = own(folder, VIDEO_PATH.format(video_key=camera, chunk_index=chunk, file_index=file))
-    with Film(path, size) as read:
-        start_s = max(0.0, second - 0.5 / info.fps)  # half a frame before it, whatever was rounded
-        frames = list(islice(read.frames(start_s), row.length))
-        if len(frames) < row.length:
-            raise ConfigError(
-                "lerobot.film-short",
-                path=path,
-                second=read.second,
-                episode=row.episode_index,
-                needed=second + row.length / info.fps,
-            )
+    frames: list[npt.NDArray[np.uint8]] = []
+    try:
+        with av.open(f"file:{path.absolute()}", options=_FFMPEG, metadata_errors="replace") as container:
+            stream = cast("Any", container.streams.video[0])
+            first_s, unit_s = float((stream.start_time or 0) * stream.time_base), float(stream.time_base)
+            start_s = max(0.0, second - 0.5 / info.fps)  # half a frame before it, whatever was rounded
+            container.seek(int((max(0.0, start_s - _EARLIER_S) + first_s) / unit_s), stream=stream)
+            for picture in container.decode(stream):
+                if (picture.pts or 0) * unit_s - first_s >= start_s and len(frames) < row.length:
+                    frames.append(_square(picture, size))
+                if len(frames) == row.length:
+                    break
+    except (av.FFmpegError, IndexError) as error:
+        raise ConfigError(
+            "film.unreadable", path=path, why=printable(str(getattr(error, "strerror", error)), _WORDS)
+        ) from None
+    if len(frames) < row.length:
+        needed = second + row.length / info.fps
+        raise ConfigError("lerobot.film-short", path=path, episode=row.episode_index, needed=needed)
     return np.stack(frames)
+
+
+def _square(picture: Any, size: int) -> npt.NDArray[np.uint8]:
+    """[3, size, size]: red, green and blue."""
+    shortest = min(picture.width, picture.height)
+    width, height = (max(size, round(side * size / shortest)) for side in (picture.width, picture.height))
+    pixels = picture.reformat(width, height, "rgb24", interpolation="AREA").to_ndarray()
+    top, left = (height - size) // 2, (width - size) // 2
+    return np.ascontiguousarray(pixels[top : top + size, left : left + size].transpose(2, 0, 1))
 
 
 def _numbers(folder: Path, info: LerobotInfo, chunk: int, file: int) -> dict[str, npt.NDArray[Any]]:
@@ -346,4 +390,4 @@ def _table(path: Path, columns: list[str]) -> Any:
     except OSError as error:
         raise ConfigError("lerobot.unreadable", path=path, why=error.strerror or error) from None
     except pa.ArrowException as error:
-        raise ConfigError("lerobot.damaged", path=path, why=printable(str(error), WORDS)) from None
+        raise ConfigError("lerobot.damaged", path=path, why=printable(str(error), _WORDS)) from None

@@ -6,8 +6,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,32 +16,28 @@ import numpy.typing as npt
 
 from anchorleg.files import fsync_tree, make_folder, publish_folder, write_bytes, write_json
 from anchorleg.words import counted
-from trainer.demos.films import Progress
 from trainer.demos.lerobot import CHOICES, DATA_PATH, EPISODES, IMAGES, INFO, THEIRS, VERSION, VIDEO_PATH
-from trainer.demos.store import ACTION, SUCCESS, Arrays, DemoEpisode, Demos, DemosManifest
-from trainer.envs.cameras import Picture
+from trainer.demos.store import ACTION, SUCCESS, Arrays, DemoEpisode, Demos, DemosManifest, Progress
 from trainer.envs.pictures import COLOURS
-from trainer.envs.spaces import IMAGE, Box, Discrete
+from trainer.envs.spaces import IMAGE, Discrete
 from trainer.errors import ConfigError, SaveError
 from trainer.showing.film import film
 
+Columns = Mapping[str, npt.NDArray[Any]]
 Stats = Mapping[str, npt.NDArray[Any]]
 
 #: Files in a folder of them.
 CHUNK_FILES = 1000
-_QUANTILES = {"q01": 0.01, "q10": 0.10, "q50": 0.50, "q90": 0.90, "q99": 0.99}
 #: Of an episode's frames statistics look at 100, and at more of a long one, of about this many pixels a side: as
 #: upstream does.
 _LEAST_FRAMES, _MOST_FRAMES, _POWER, _SIDE = 100, 10_000, 0.75, 150
 #: What a licence is called where everybody knows it by its name.
 _LICENCE_NAME = re.compile(r"[A-Za-z0-9.-]+")
-#: What a recorded action is, whatever its environment calls it: docs/export.md, "Other environments".
-_UNITS: dict[type, str] = {
-    Box: "An action is a row of numbers from -1 to 1. The environment's own lie between its bounds: "
-    "`low + (action + 1) / 2 * (high - low)`.",
-    Discrete: "An action is a choice, counted from 0: the environment's own `start` is to be added. Where there are "
-    "several choices at once, all their combinations are counted through, and the last one changes fastest.",
-}
+#: docs/export.md, "Other environments".
+_UNITS = (
+    "An action is a row of numbers from -1 to 1 (the environment's own: `low + (action + 1) / 2 * (high - low)`), or a "
+    "choice, counted from 0."
+)
 
 
 def export_lerobot(demos: Demos, out: Path, progress: Progress) -> Path:
@@ -79,8 +75,7 @@ def _whole_fps(told: DemosManifest, out: Path) -> int:
         raise ConfigError("demos.out-exists", out=out)
     rates = sorted({episode.fps for episode in told.episodes})
     if len(rates) > 1 or rates[0] != int(rates[0]):
-        words = " and ".join(f"{rate:g}" for rate in rates[:3])
-        raise ConfigError("demos.fps-not-whole", rates=words)
+        raise ConfigError("demos.fps-not-whole", rates=" and ".join(f"{rate:g}" for rate in rates[:3]))
     channels, height, width = told.frame
     if channels not in {len(told.cameras), COLOURS * len(told.cameras)}:
         raise ConfigError("demos.channels-no-film", channels=channels, cameras=counted(len(told.cameras), "camera"))
@@ -90,30 +85,42 @@ def _whole_fps(told: DemosManifest, out: Path) -> int:
 
 
 def _write(demos: Demos, folder: Path, fps: int, progress: Progress) -> None:
+    """A file of rows and a film of each camera for each block; then what is said of all."""
     import pyarrow as pa
     from pyarrow import parquet
 
     told, reader = demos.manifest, demos.read()
     cameras = [f"{IMAGES}{camera}" for camera in told.cameras]
+    _, height, width = told.frame
     rows: list[dict[str, Any]] = []
     stats: dict[str, list[Stats]] = {}
     columns: dict[str, npt.NDArray[Any]] = {}
     index = 0
     for number, block in enumerate(told.blocks):
         at, first = dict(zip(("chunk_index", "file_index"), divmod(number, CHUNK_FILES), strict=True)), index
-        with _files(folder, cameras, told.frame, at, fps) as (shows, write):
+        data = folder / DATA_PATH.format(**at)
+        make_folder(data.parent)
+        tables = []
+        with ExitStack() as stack:
+            shows = [
+                stack.enter_context(
+                    film(folder / VIDEO_PATH.format(video_key=camera, **at), (width, height), fps, seekable=True)
+                )
+                for camera in cameras
+            ]
             for _ in block.episodes:
                 progress(len(rows), len(told.episodes))
                 episode, arrays = next(reader)
                 length = episode.actions or episode.frames
                 columns = _columns(told, episode, arrays, len(rows), index, fps)
-                write(pa.table({name: _arrow(values) for name, values in columns.items()}))
+                tables.append(pa.table({name: _arrow(values) for name, values in columns.items()}))
                 found = {name: _stats_of(values.reshape(length, -1)) for name, values in columns.items()}
                 row: dict[str, Any] = {f"data/{name}": value for name, value in at.items()}
-                for camera, frames in zip(cameras, np.split(arrays[IMAGE][:length], len(cameras), axis=1), strict=True):
+                by_camera = np.split(arrays[IMAGE][:length], len(cameras), axis=1)
+                for camera, show, frames in zip(cameras, shows, by_camera, strict=True):
                     coloured = frames if frames.shape[1] == COLOURS else frames.repeat(COLOURS, axis=1)
                     for frame in coloured:
-                        shows[camera](np.ascontiguousarray(frame.transpose(1, 2, 0)))
+                        show(np.ascontiguousarray(frame.transpose(1, 2, 0)))
                     found[camera] = stats_of_pictures(coloured)
                     row |= {f"videos/{camera}/{name}": value for name, value in at.items()}
                     row[f"videos/{camera}/from_timestamp"] = (index - first) / fps
@@ -125,6 +132,21 @@ def _write(demos: Demos, folder: Path, fps: int, progress: Progress) -> None:
                 row |= {"dataset_from_index": index, "dataset_to_index": index + length, "success": episode.success}
                 rows.append(row | {"meta/episodes/chunk_index": 0, "meta/episodes/file_index": 0})
                 index += length
+        with parquet.ParquetWriter(data, tables[0].schema) as writer:
+            for each in tables:
+                writer.write_table(each, row_group_size=each.num_rows)
+    _tell(told, folder, rows)
+    whole = {name: {what: v.tolist() for what, v in together(parts).items()} for name, parts in stats.items()}
+    write_json(folder / "meta/stats.json", whole)
+    write_json(folder / INFO, _info(told, columns, cameras, fps, frames=index))
+    progress(len(rows), len(rows))
+
+
+def _tell(told: DemosManifest, folder: Path, rows: list[dict[str, Any]]) -> None:
+    """The tables of episodes and of tasks, and a page for people."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
     table = pa.Table.from_pylist(rows)
     if all(episode.success is None for episode in told.episodes):
         table = table.drop_columns(["success"])
@@ -132,32 +154,11 @@ def _write(demos: Demos, folder: Path, fps: int, progress: Progress) -> None:
     make_folder(path.parent)
     parquet.write_table(table, path)
     parquet.write_table(_tasks([_named(task) for task in told.tasks]), folder / "meta/tasks.parquet")
-    whole = {name: {what: v.tolist() for what, v in together(parts).items()} for name, parts in stats.items()}
-    write_json(folder / "meta/stats.json", whole)
-    write_json(folder / INFO, _info(told, columns, cameras, fps, frames=index))
-    write_bytes(folder / "README.md", _readme(told).encode())
-    progress(len(rows), len(rows))
-
-
-@contextmanager
-def _files(
-    folder: Path, cameras: Sequence[str], frame: tuple[int, int, int], at: Mapping[str, int], fps: int
-) -> Iterator[tuple[dict[str, Callable[[Picture], None]], Callable[[Any], None]]]:
-    """What takes the frames of each camera, and the tables of rows, of the files at one place."""
-    from pyarrow import parquet
-
-    path, writers = folder / DATA_PATH.format(**at), list[Any]()
-    make_folder(path.parent)
-
-    def write(table: Any) -> None:
-        if not writers:
-            writers.append(stack.enter_context(parquet.ParquetWriter(path, table.schema)))
-        writers[0].write_table(table, row_group_size=table.num_rows)
-
-    with ExitStack() as stack:
-        films = {camera: folder / VIDEO_PATH.format(video_key=camera, **at) for camera in cameras}
-        opened = {camera: film(path, (frame[2], frame[1]), fps, seekable=True) for camera, path in films.items()}
-        yield {camera: stack.enter_context(each) for camera, each in opened.items()}, write
+    licence = told.source.licence or ""
+    head = f"license: {licence}\n" if _LICENCE_NAME.fullmatch(licence) else ""
+    words = f"Written by Anchorleg (`trainer demos export`) from: {told.source.kind}, {told.source.name}.\n"
+    words += f"\n{_UNITS}\n" * (told.source.kind == "recorded")
+    write_bytes(folder / "README.md", f"---\n{head}tags:\n- LeRobot\n---\n\n{words}".encode())
 
 
 def _columns(
@@ -189,9 +190,7 @@ def _arrow(values: npt.NDArray[Any]) -> Any:
     return flat if len(flat) == len(values) else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
 
 
-def _info(
-    told: DemosManifest, columns: Mapping[str, npt.NDArray[Any]], cameras: Sequence[str], fps: int, frames: int
-) -> dict[str, Any]:
+def _info(told: DemosManifest, columns: Columns, cameras: Sequence[str], fps: int, frames: int) -> dict[str, Any]:
     """`meta/info.json`; `columns`: of any episode."""
     _, height, width = told.frame
     about = {
@@ -206,20 +205,12 @@ def _info(
     if told.opened is not None and isinstance(told.opened.action, Discrete):
         features[THEIRS[ACTION]]["info"] = {CHOICES: told.opened.action.n}
     return {
-        "codebase_version": VERSION,
-        "fps": fps,
-        "features": features,
-        "total_episodes": len(told.episodes),
-        "total_frames": frames,
-        "total_tasks": len(told.tasks),
-        "chunks_size": CHUNK_FILES,
-        "data_files_size_in_mb": 100,
-        "video_files_size_in_mb": 200,
-        "data_path": DATA_PATH,
-        "video_path": VIDEO_PATH,
-        "robot_type": None,
+        "codebase_version": VERSION, "fps": fps, "features": features,
+        "total_episodes": len(told.episodes), "total_frames": frames, "total_tasks": len(told.tasks),
+        "chunks_size": CHUNK_FILES, "data_files_size_in_mb": 100, "video_files_size_in_mb": 200,
+        "data_path": DATA_PATH, "video_path": VIDEO_PATH, "robot_type": None,
         "splits": {"train": f"0:{len(told.episodes)}"},
-    }
+    }  # fmt: skip
 
 
 def _tasks(tasks: list[str]) -> Any:
@@ -235,17 +226,8 @@ def _tasks(tasks: list[str]) -> Any:
     return table.replace_schema_metadata({"pandas": json.dumps(about)})
 
 
-def _readme(told: DemosManifest) -> str:
-    licence = told.source.licence or ""
-    head = f"license: {licence}\n" if _LICENCE_NAME.fullmatch(licence) else ""
-    words = f"Written by Anchorleg (`trainer demos export`) from: {told.source.kind}, {told.source.name}.\n"
-    if told.opened is not None and told.source.kind == "recorded":
-        words += f"\n{_UNITS[type(told.opened.action)]}\n"
-    return f"---\n{head}tags:\n- LeRobot\n---\n\n{words}"
-
-
 def _named(task: str) -> str:
-    """Films have no task of their own."""
+    """Some data sets' episodes have no task."""
     return task or "demonstration"
 
 
@@ -262,17 +244,14 @@ def _stats_of(rows: npt.NDArray[Any]) -> Stats:
     """Of [T, n]: each [n], and `count` [1]."""
     rows = rows.astype(np.float64)
     found = {"min": rows.min(0), "max": rows.max(0), "mean": rows.mean(0), "std": rows.std(0)}
-    found["count"] = np.array([len(rows)])
-    return found | dict(zip(_QUANTILES, np.quantile(rows, list(_QUANTILES.values()), axis=0), strict=True))
+    return found | {"count": np.array([len(rows)])}
 
 
 def together(parts: Sequence[Stats]) -> Stats:
-    """Of several episodes. Quantiles are bounds: the least of the lower ones, the largest of the upper ones."""
+    """Of several episodes."""
     found = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
     share = found["count"].reshape(-1, *[1] * (found["mean"].ndim - 1)) / found["count"].sum()
     mean = (found["mean"] * share).sum(0)
     variance = ((found["std"] ** 2 + (found["mean"] - mean) ** 2) * share).sum(0)
     whole = {"min": found["min"].min(0), "max": found["max"].max(0), "mean": mean, "std": np.sqrt(variance)}
-    whole["count"] = found["count"].sum(0)
-    bounds = {name: (np.min if part <= 0.5 else np.max)(found[name], axis=0) for name, part in _QUANTILES.items()}
-    return whole | bounds
+    return whole | {"count": found["count"].sum(0)}

@@ -22,7 +22,6 @@ from trainer.config.pictures import PictureSettings
 from trainer.config.read import sentences
 from trainer.config.settings import EnvSettings
 from trainer.config.training import SEEDS
-from trainer.demos.films import Progress, Say, digest_of
 from trainer.demos.store import (
     ACTION,
     REWARD,
@@ -34,6 +33,8 @@ from trainer.demos.store import (
     DemosManifest,
     DemoSource,
     DemosWriter,
+    Progress,
+    digest_of,
 )
 from trainer.envs.collector import Collector, Transition
 from trainer.envs.spaces import I32, IMAGE, PRIVILEGED, STATE, Actions, ArraySpec, Obs, Spaces
@@ -51,6 +52,9 @@ _USUAL_FPS = 30
 _NO_END = 2**31
 #: The number of the first recorded episode there: evaluations play the first fifty, `trainer play` the first hundred.
 OWN_FROM = 1_000_000
+
+
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)

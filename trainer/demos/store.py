@@ -14,7 +14,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -32,6 +32,8 @@ from trainer.envs.spaces import IMAGE, Spaces
 from trainer.errors import ConfigError, SaveError, UndecidedError, may_pass, unread
 
 Arrays = Mapping[str, npt.NDArray[Any]]
+#: How far it is: (episodes that are there, all of them).
+Progress = Callable[[int, int], None]
 
 MANIFEST = "demos.json"
 #: An hour of three cameras at 64 pixels, ten pictures a second, has 1.3 GB.
@@ -54,7 +56,7 @@ class _Record(BaseModel):
 
 
 class DemoEpisode(_Record):
-    """One film or episode, `name`d as its source. `success` None: nobody says. `was_cut`: its file ended early."""
+    """One episode, `name`d as its source. `success` None: nobody says. `was_cut`: of a film that ended early."""
 
     name: str
     frames: Annotated[int, Field(ge=1)]
@@ -142,8 +144,7 @@ class DemosManifest(_Record):
     def digest(self) -> str:
         """sha256 (hex) of all that it says: the same demonstrations."""
         said = self.model_dump(mode="json", exclude={"source": {"paid_by"}})  # of which `asked` is a digest
-        text = json.dumps(said, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return digest_of(**said)
 
     def shapes_of(self, episode: DemoEpisode) -> dict[str, tuple[tuple[int, ...], type[np.generic]]]:
         """Name → shape and type of each array of `episode`."""
@@ -312,22 +313,27 @@ class DemosWriter:
             bytes=len(data),
             episodes=tuple(episode for episode, _ in self._waiting),
         )
-        try:
-            _sweep(self.folder / BLOCKS)
-            make_folder(self.folder / BLOCKS)
-            write_bytes(self.folder / BLOCKS / block.path, data)
-        except OSError as error:
-            raise _unwritten(self.folder, error) from error
-        self._say(self.manifest.model_copy(update={"blocks": (*self.manifest.blocks, block)}))
+        self._say(self.manifest.model_copy(update={"blocks": (*self.manifest.blocks, block)}), data)
         self._waiting, self._waiting_bytes = [], 0
 
-    def _say(self, manifest: DemosManifest) -> None:
+    def _say(self, manifest: DemosManifest, data: bytes = b"") -> None:
+        """The manifest, and before it the `data` of its last block."""
+        blocks = self.folder / BLOCKS
         try:
-            make_folder(self.folder)
+            make_folder(blocks)
+            if data:
+                _sweep(blocks)
+                write_bytes(blocks / manifest.blocks[-1].path, data)
             write_json(self.folder / MANIFEST, manifest.model_dump(mode="json"))
         except OSError as error:
-            raise _unwritten(self.folder, error) from error
+            why = error.strerror or error
+            raise SaveError("demos.unwritten", path=error.filename or self.folder, why=why) from error
         self.manifest = manifest
+
+
+def digest_of(**asked: Any) -> str:
+    """sha256 (hex) of what was asked for: another wish is another folder."""
+    return hashlib.sha256(json.dumps(asked, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def read_manifest(folder: Path) -> DemosManifest | None:
@@ -372,7 +378,3 @@ def _check_bytes(episode: DemoEpisode, size: int) -> None:
     """Errors: ConfigError where an episode is longer than anybody can hold."""
     if size > MAX_EPISODE_BYTES:
         raise ConfigError("demos.episode-too-long", episode=episode.name, frames=episode.frames, size=sized(size))
-
-
-def _unwritten(folder: Path, error: OSError) -> SaveError:
-    return SaveError("demos.unwritten", path=error.filename or folder, why=error.strerror or error)

@@ -14,18 +14,16 @@ pytest.importorskip("torch")
 
 import safetensors
 import torch
-from demos import SIZE, all_of, episode, recorded, silent, training
-from leftovers import unfinished
+from demos import SIZE, all_of, recorded, silent, training
 from refused import refused
 
 from trainer.commands.demos import fit
 from trainer.config.network import ARCHES
 from trainer.config.section import TrainingSection, resolve
 from trainer.demos import fitting
-from trainer.demos.matching import names_of, rows_of
+from trainer.demos.matching import rows_of
 from trainer.demos.recording import record, trained
-from trainer.demos.store import BLOCKS, DemoEpisode, DemosManifest, DemoSource, DemosWriter
-from trainer.envs.spaces import IMAGE, PRIVILEGED, STATE, ArraySpec, Box, Spaces, drawn_actions
+from trainer.envs.spaces import IMAGE, ArraySpec, Box, Spaces, drawn_actions
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import spaces_of, suite_of
 from trainer.envs.vector import VectorEnv
@@ -62,21 +60,6 @@ def config(folder, **changed):
     value = {"env": ENV, "network": NETWORK, "algorithm": "sac", "device": "cpu", **changed}
     (folder / "training.json").write_text(json.dumps(value))
     return folder / "training.json"
-
-
-def films_of(folder, *all_frames):
-    plan = DemosManifest(source=DemoSource(kind="films", name="x", asked=""), cameras=("film",), frame=(3, SIZE, SIZE))
-    writer = DemosWriter(folder, plan)
-    for number, frames in enumerate(all_frames):
-        writer.add(DemoEpisode(name=str(number), frames=len(frames), fps=10.0), {IMAGE: frames})
-    return writer.finish()
-
-
-def test_what_an_import_that_was_killed_left_of_a_block_goes_with_the_next_block(tmp_path):
-    (tmp_path / "films" / BLOCKS).mkdir(parents=True)
-    dead, living = unfinished(tmp_path / "films" / BLOCKS, "000000.safetensors")
-    films_of(tmp_path / "films", episode(0, 6))
-    assert (dead.exists(), living.exists()) == (False, True)
 
 
 def test_every_tenth_episode_is_held_out_and_the_best_policy_is_kept(demos):
@@ -166,33 +149,19 @@ def test_what_failed_is_not_imitated(demos):
         rows_of(judged(True, False), spaces, imitates=True)
 
 
-@pytest.mark.parametrize(
-    ("asked", "words"),
-    [
-        (lambda: training(image_size=64), "demos.other-pictures"),
-        (lambda: training(cameras=["above", "aside"]), "demos.other-pictures"),
-    ],
-)
-def test_demonstrations_that_show_something_else_are_refused(demos, asked, words):
-    with refused(words):
-        cloning_of(demos, asked())
-
-
-def test_other_actions_and_rows_and_films_alone_are_refused_with_the_way_out(demos, tmp_path):
+def test_what_something_else_shows_or_does_is_refused_with_the_way_out(demos):
+    with refused("demos.other-pictures"):
+        cloning_of(demos, training(cameras=["above", "aside"]))
+    with refused("algorithm.no-demos"):
+        training().changed(algorithm={"name": "cloning"})
     spaces = spaces_of(training())
     with pytest.raises(ConfigError, match="choose another algorithm than cloning"):
         rows_of(demos.manifest, Spaces(spaces.obs, Box(5), spaces.tasks, 20), imitates=True)
     other = Spaces({**spaces.obs, "state": ArraySpec((7,))}, spaces.action, spaces.tasks, 20)
     with refused("demos.other-observations", key="state", wanted="(7,)"):
         rows_of(demos.manifest, other, imitates=True)
-    films = films_of(tmp_path / "films", *(episode(seed, 6) for seed in range(3)))
     with refused("demos.no-actions"):
-        cloning_of(films, training(observation="cameras"))
-
-
-def test_cloning_without_demonstrations_is_refused():
-    with refused("algorithm.no-demos"):
-        training().changed(algorithm={"name": "cloning"})
+        rows_of(demos.manifest.model_copy(update={"spaces": None, "told": ()}), spaces, imitates=True)
 
 
 def eyes(*names, stack=2):
@@ -227,14 +196,6 @@ def test_weights_go_to_a_file_of_an_encoder_that_there_is(demos, tmp_path):
         cloning_of(demos, eyes("eye"), tmp_path / "w.safetensors")
     with refused("demos.out-suffix"):
         cloning_of(demos, training(), tmp_path / "w.pth")
-
-
-def test_the_state_is_the_whole_state_where_nothing_else_is_seen():
-    seen = {"eye": ArraySpec((3, 16, 16), "uint8"), STATE: ArraySpec((2,))}
-    told = Spaces({**seen, PRIVILEGED: ArraySpec((4,), privileged=True)}, Box(2), ("touch",), 20)
-    assert names_of(told, Spaces(seen, Box(2), ("touch",), 20)) == {"eye": "eye", STATE: STATE}
-    alone = {STATE: ArraySpec((4,)), PRIVILEGED: ArraySpec((4,), privileged=True)}
-    assert names_of(told, Spaces(alone, Box(2), ("touch",), 20)) == {STATE: PRIVILEGED, PRIVILEGED: PRIVILEGED}
 
 
 def test_an_imitator_sees_as_a_policy_sees(demos):

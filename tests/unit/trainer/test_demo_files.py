@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from refused import refused
 
-from trainer.demos.films import films_in, licence_in
-from trainer.demos.lerobot import LerobotInfo, own
+from trainer.demos.lerobot import LerobotInfo, licence_in, own
 
 
 @pytest.fixture
@@ -34,12 +33,6 @@ def make(request: pytest.FixtureRequest) -> Callable[[Path], None]:
 def test_no_licence(folder: Path, make: Callable[[Path], None], name: str) -> None:
     make(folder / name)
     assert licence_in(folder) is None
-
-
-def test_no_film(folder: Path, make: Callable[[Path], None]) -> None:
-    make(folder / "film.mp4")
-    with refused("demos.no-films"):
-        films_in(folder)
 
 
 def test_no_part_of_a_data_set(folder: Path, make: Callable[[Path], None]) -> None:

@@ -18,7 +18,6 @@ pytest.importorskip("imageio_ffmpeg")
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from leftovers import unfinished
 from listener import Listener
 from point_demos import POINTS, SIZE, recorded
 from refused import refused
@@ -28,7 +27,7 @@ from trainer.buffers.demonstrated import Demonstrated
 from trainer.buffers.frames import FrameReplay
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.suites import Arm, Gymnasium
-from trainer.demos.matching import episodes_of, rows_of, tasks_of
+from trainer.demos.matching import episodes_of, rows_of
 from trainer.demos.store import ACTION, BLOCKS, MANIFEST, REWARD, TERMINATED, DamagedDemosError, Demos
 from trainer.envs.collector import Transition
 from trainer.envs.frames import FrameStacks
@@ -211,11 +210,6 @@ def test_what_values_cannot_be_learned_from_is_refused_in_a_sentence(demos, tmp_
             rows_of(manifest, spaces)
 
 
-def test_one_task_is_taken_for_the_trainings_whatever_it_is_called(demos, tmp_path):
-    asked = replace(spaces_of(training(demos)), tasks=("reach",))
-    assert set(tasks_of(recorded(tmp_path / "one", task="left").manifest, asked, "…")) == {0}
-
-
 def seen(**more):
     return spaces_of(training(None, {"observation": "both", **more}))
 
@@ -251,13 +245,6 @@ def test_the_slot_has_a_copy_that_outlives_the_folder(demos, tmp_path):
     keep()
     for (_, one), (_, other) in zip(Demos.open(kept).read(), demos.read(), strict=True):
         assert all(np.array_equal(one[name], other[name]) for name in other)
-
-
-def test_a_copy_that_was_interrupted_goes_on(demos, tmp_path):
-    demos.copy_to(tmp_path / "copy")
-    (tmp_path / "copy/demos.json").unlink()  # it comes last
-    demos.copy_to(tmp_path / "copy")
-    assert Demos.open(tmp_path / "copy").manifest == demos.manifest
 
 
 def test_a_file_of_a_copy_that_is_gone_or_cut_is_made_anew(demos, tmp_path):
@@ -296,13 +283,6 @@ def test_before_the_first_checkpoint_the_config_says_which_of_several_copies_it_
         with_demos(job, asked, Group.alone())
     offered, _ = with_demos(job, asked.changed(demos_sha256=other.manifest.digest), Group.alone())
     assert offered.off_policy.demos_sha256 == other.manifest.digest
-
-
-def test_what_a_job_that_was_killed_at_its_copy_left_goes(demos, tmp_path):
-    demos.copy_to(tmp_path / "copy")
-    dead, living = unfinished(tmp_path / "copy" / BLOCKS, demos.manifest.blocks[0].path)
-    demos.copy_to(tmp_path / "copy")
-    assert (dead.exists(), living.exists()) == (False, True)
 
 
 def test_a_copy_that_is_all_there_is_cannot_be_made_from_itself(demos, tmp_path):
