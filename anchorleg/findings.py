@@ -6,7 +6,7 @@ over these facts, in the order in which a person should read them. A check touch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -29,11 +29,15 @@ _COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "bold red
 
 
 class Judgement(NamedTuple):
-    """What a check says: how bad, what was found, and what to do where something is to be done."""
+    """What a check says: how bad, what was found, and what to do where something is to be done.
+
+    `sets`: values for the config, by dotted names, that would mend it.
+    """
 
     level: Level
     found: str
     advice: str = ""
+    sets: Mapping[str, Any] | None = None
 
 
 def ok(found: str) -> Judgement:
@@ -41,14 +45,14 @@ def ok(found: str) -> Judgement:
     return Judgement(Level.OK, found)
 
 
-def warning(found: str, advice: str = "") -> Judgement:
+def warning(found: str, advice: str = "", sets: Mapping[str, Any] | None = None) -> Judgement:
     """It costs time, or works by luck."""
-    return Judgement(Level.WARNING, found, advice)
+    return Judgement(Level.WARNING, found, advice, sets)
 
 
-def problem(found: str, advice: str = "") -> Judgement:
+def problem(found: str, advice: str = "", sets: Mapping[str, Any] | None = None) -> Judgement:
     """It stops the work."""
-    return Judgement(Level.PROBLEM, found, advice)
+    return Judgement(Level.PROBLEM, found, advice, sets)
 
 
 #: Of a check: one judgement, several, or none where there is nothing to say.
@@ -72,6 +76,7 @@ class Finding:
     level: Level
     found: str
     advice: str = ""
+    sets: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         for name in ("found", "advice"):
@@ -96,7 +101,7 @@ def problems_of(findings: Iterable[Finding]) -> list[str]:
 
 def as_objects(findings: Iterable[Finding]) -> list[dict[str, str]]:
     """For `--json`."""
-    return [asdict(finding) for finding in findings]
+    return [{name: text for name, text in asdict(finding).items() if name != "sets"} for finding in findings]
 
 
 def show_findings(findings: Sequence[Finding], screen: Any) -> None:

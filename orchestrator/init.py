@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from anchorleg.files import write_json
-from anchorleg.words import counted, sized
+from anchorleg.words import counted
 from orchestrator.config import check_walltime, parse_config
 from orchestrator.errors import ConfigError, SchedulerRefused, StorageError
 from orchestrator.executors.slurm import SlurmExecutor
@@ -53,8 +52,6 @@ def write_config(path: Path, partition: str | None, *, force: bool, out: Console
         write_json(path, value)
     except OSError as error:
         raise StorageError("init.unwritable", path=path, why=error.strerror or error) from None
-    if rows:
-        show(rows, chosen, out)
     if without_gpus:
         out.print(f"The torch of {sys.executable} is built without CUDA: no GPU is asked for.", soft_wrap=True)
     out.print(f"{path} is written: {summary(chosen)} Begin with `orchestrator start`.", soft_wrap=True)
@@ -113,17 +110,3 @@ def summary(partition: Partition | None) -> str:
     words = "1 slot, one job at a time" if slots == 1 else f"{slots} slots, at most {slots} jobs at once"
     few = f", because it has {counted(slots, 'GPU')}" if slots < USUAL_SLOTS else ""
     return f"partition {partition.name} ({kinds} a node), {words}{few}."
-
-
-def show(rows: tuple[Partition, ...], chosen: Partition | None, out: Console) -> None:
-    """The partitions that there are."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("partition", "state", "time limit", "nodes", "CPUs", "memory", "GPUs a node"):
-        table.add_column(name)
-    for row in rows:
-        limit = format_duration(row.time_limit_s) if row.time_limit_s is not None else "none"
-        kinds = ", ".join(f"{kind or 'gpu'}:{count}" for kind, count in row.gpus.items())
-        name = f"{row.name} (chosen)" if chosen is not None and row.name == chosen.name else row.name
-        state = "up" if row.is_up else "down"
-        table.add_row(name, state, limit, str(row.nodes), str(row.cpus_per_node), sized(row.memory_mb * 2**20), kinds)
-    out.print(table)

@@ -81,7 +81,7 @@ def _slots(facts: PageFacts) -> Iterator[Judgement]:
     for slot in facts.view.slots:
         for judgement in _of_slot(slot, facts.view.run_name):
             alike.setdefault(judgement, []).append(slot.slot)
-    for (level, words, command), slots in alike.items():
+    for (level, words, command, _), slots in alike.items():
         who = slots_words(slots)
         yield Judgement(level, f"{who[:1].upper()}{who[1:]}: {words}", command.replace("{slot}", str(slots[0])))
 

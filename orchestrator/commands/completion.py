@@ -1,7 +1,4 @@
-"""What the shell can complete: names of runs, and slots. It never fails: a shell that waits for words gets none.
-
-It reads the files as they are, without the models that check them: a person waits for each of these answers.
-"""
+"""What the shell can complete: names of runs, and slots. It never fails: a shell that waits for words gets none."""
 
 from __future__ import annotations
 
@@ -22,30 +19,17 @@ def run_names(incomplete: str) -> list[str]:
 
 
 def slots(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Numbers of the slots of the run that is meant."""
-    fields = _config_of(ctx, ctx.params.get("name"))
-    count = fields.get("slots", 1) if fields else 0
-    return [str(slot) for slot in range(count if isinstance(count, int) else 0) if str(slot).startswith(incomplete)]
-
-
-def slots_or_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of the experiments of the run that is meant, else the numbers of its slots."""
-    rows = _config_of(ctx, ctx.params.get("run")).get("experiments")
-    names = [str(row.get("name", "")) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-    return [name for name in names if name and name.startswith(incomplete)] or slots(ctx, incomplete)
-
-
-def _config_of(ctx: typer.Context, name: Any) -> dict[str, Any]:
-    """The config of the run that is meant, as far as the line is typed: by name, --config, or the folder."""
-    config = ctx.params.get("config")
-    known = [entry for entry in _entries() if name is None or name in {entry.get("run_name"), entry.get("run_id")}]
-    here = Path(config or "cluster_config.json")
+    """Numbers of the slots of the run that is meant, as far as the line is typed: by name, --config, or the folder."""
+    name = ctx.params.get("run") or ctx.params.get("name")
+    here = Path(ctx.params.get("config") or "cluster_config.json")
+    known = [entry for entry in _entries() if name in {None, entry.get("run_name"), entry.get("run_id")}]
     fields: Any = {}
     if name is None and os.path.exists(here):
         fields = _read(here)
     elif known:
         fields = _read(Path(str(known[0].get("run_dir"))) / "run.json").get("config")
-    return fields if isinstance(fields, dict) else {}
+    count = fields.get("slots", 1) if isinstance(fields, dict) and fields else 0
+    return [str(slot) for slot in range(count if isinstance(count, int) else 0) if str(slot).startswith(incomplete)]
 
 
 def _entries() -> list[dict[str, Any]]:
@@ -53,8 +37,7 @@ def _entries() -> list[dict[str, Any]]:
         found = [_read(path) for path in runs_folder().glob("*.json")]
     except OSError:
         return []
-    # Not Path.exists, which raises where a folder may not be read.
-    there = [entry for entry in found if os.path.exists(Path(str(entry.get("run_dir", ""))) / "run.json")]
+    there = [entry for entry in found if _read(Path(str(entry.get("run_dir", ""))) / "run.json")]
     return sorted(there, key=lambda entry: str(entry.get("registered_at", "")), reverse=True)
 
 

@@ -17,7 +17,7 @@ SlotsArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="SLOT...", help='Numbers, ranges ("0-3") or names of slots; * stands for any letters.',
-        autocompletion=completion.slots_or_names,
+        autocompletion=completion.slots,
     ),
 ]  # fmt: skip
 RunOption = Annotated[

@@ -1,20 +1,20 @@
-"""What may be wrong with the place of a run: this machine, its folder, Slurm, the run itself. Pure.
+"""What may be wrong with the place of a run: this machine, its folder, Slurm. The facts, and what they mean. Pure.
 
 `CHECKS` are in the order in which they are shown; Slurm's are written in `slurmchecks`, a probe's in `probechecks`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from anchorleg.disks import DiskQuota
 from anchorleg.findings import Check, Judgement, Judgements, Level, ok, problem, warning
 from anchorleg.words import sized
-from orchestrator.config import check_walltime
+from orchestrator.config import RunConfig, check_walltime
 from orchestrator.configwarnings import idle_gpus
 from orchestrator.doctor import slurmchecks
-from orchestrator.doctor.facts import LoginFacts
 from orchestrator.errors import ConfigError
+from orchestrator.executors.base import Frozen
 from orchestrator.executors.local import gpus_of_slot, sharing
 from orchestrator.notation import format_duration
 
@@ -32,8 +32,6 @@ QUOTA_TIGHT = 0.9
 SKEW_SEEN_S = 2.0
 #: An fsync on a busy network folder takes tens of milliseconds; a second delays every decision.
 SLOW_STEP_S = 1.0
-#: A controller holds some dozen files; a hook or rsync below it some more.
-FEW_FILES = 256
 #: Of a thousand slots as many are written out.
 SLOTS_NAMED = 8
 MEMORY_KINDS = frozenset({"tmpfs", "ramfs"})
@@ -45,6 +43,64 @@ _NEEDED = {
     "link": "two controllers could both own the run: the lease and each job's claim are hard links",
     "rename of a folder": "checkpoints are published by a rename",
 }
+
+
+class Try(Frozen):
+    """One thing tried on the shared folder. `error` empty: it worked."""
+
+    name: str
+    seconds: float = 0.0
+    error: str = ""
+
+
+class FolderFacts(Frozen):
+    """The folder that is to hold the run. Sizes in bytes; skew in seconds, its clock minus ours; None: not told."""
+
+    path: str
+    kind: str = ""
+    steps: tuple[Try, ...] = ()
+    free_bytes: int | None = None
+    free_files: int | None = None
+    skew_s: float | None = None
+
+
+class PythonFacts(Frozen):
+    """The compute side's interpreter, as the login node sees it. `version` empty: it could not be run, see `words`."""
+
+    command: str
+    version: str = ""
+    shim_ok: bool = False
+    words: str = ""
+
+
+class HostFacts(Frozen):
+    """This machine as a home for a controller."""
+
+    ends_at_logout: bool = False
+    cpu_limit_s: int | None = None
+    in_job: str = ""
+
+
+class LoginFacts(Frozen):
+    """Everything gathered on the login node. `slurm` None: the executor is local, and `gpus` are this machine's.
+
+    `missing`: (field, path) of the files that the config names and that are not there; `sharing`: what keeps accounts
+    from working together, "found. advice." each; `gpus_in_vain`: why jobs cannot use the GPUs that they ask for,
+    "found; advice".
+    """
+
+    config: RunConfig
+    config_known: bool
+    executor: str
+    folder: FolderFacts
+    quotas: tuple[DiskQuota, ...] = ()
+    slurm: slurmchecks.SlurmFacts | None = None
+    python: PythonFacts
+    missing: tuple[tuple[str, str], ...] = ()
+    sharing: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+    gpus_in_vain: str = ""
+    host: HostFacts = HostFacts()
 
 
 def _config(facts: LoginFacts) -> Judgements:
@@ -62,10 +118,6 @@ def _walltime(facts: LoginFacts) -> Judgement:
         return problem(found, f"ask {advice}")
     limit, lead_s = format_duration(facts.config.slurm.time_limit), facts.config.lead_seconds
     return ok(f"{limit} a job, handed over {lead_s} s before its end")
-
-
-def _executor(facts: LoginFacts) -> Judgements:
-    return ok("jobs run on this machine (executor: local); Slurm is not asked") if facts.slurm is None else None
 
 
 def _gpus_asked_for(facts: LoginFacts) -> Iterator[Judgement]:
@@ -106,15 +158,10 @@ def _folder(facts: LoginFacts) -> Judgement:
     if slow := [step for step in told.steps if step.seconds >= SLOW_STEP_S]:
         found = f"{where}: {', '.join(f'{step.name} took {step.seconds:.1f} s' for step in slow)}"
         return warning(found, "saves and hand-overs take longer")
+    if told.kind in MEMORY_KINDS:
+        return warning(f"{where}: memory of this machine, which no other node sees", "set run_dir to a shared disk")
     took = max((step.seconds for step in told.steps), default=0.0)
     return ok(f"{where}: rename, link, fsync and unlink work, the slowest in {1000 * took:.0f} ms")
-
-
-def _folder_kind(facts: LoginFacts) -> Judgements:
-    if facts.folder.kind not in MEMORY_KINDS:
-        return None
-    found = f"{facts.folder.path} is {facts.folder.kind}: memory of this machine, which no other node sees"
-    return warning(found, "set run_dir to a shared disk")
 
 
 def _space(facts: LoginFacts) -> Judgements:
@@ -179,69 +226,32 @@ def _python(facts: LoginFacts) -> Judgement:
     return ok(f"{told.command}: Python {told.version}")
 
 
-def missing(field: str, level: Level, advice: str) -> Check[LoginFacts]:
-    """What the config names in `field` is there."""
-    return Check(
-        field,
-        lambda facts: (
-            Judgement(level, f"{one.path} is not there", advice) for one in facts.missing if one.field == field
-        ),
-    )
+def _missing(facts: LoginFacts) -> Iterator[Judgement]:
+    for field, path in facts.missing:
+        if field == "container.image":
+            yield problem(f"{path} is not there", f"set {field} to what is there")
+        elif field == "notify":
+            yield warning(f"{path} is not there", "nobody will be told; set notify to a program of this machine")
+        else:
+            yield warning(f"{path} is not there", "every job ends at once if the compute nodes lack it too")
 
 
-def _other_accounts(facts: LoginFacts) -> Judgements:
-    if facts.sharing:
-        return [warning(*_split(words, ". ")) for words in facts.sharing]
-    group = facts.config.collaboration.group
-    if facts.config.actors is not None:
-        return ok("we may play")
-    return ok(f"members of {group} can play for this run") if group is not None else None
+def _other_accounts(facts: LoginFacts) -> Iterator[Judgement]:
+    for words in facts.sharing:
+        yield warning(*_split(words, ". "))
 
 
-def _host(facts: LoginFacts) -> Judgements:
-    if not facts.host.in_job:
-        return None
-    found = f"this is inside Slurm job {facts.host.in_job}; a controller here ends with it"
-    return warning(found, "start it on a login node")
-
-
-def _logout(facts: LoginFacts) -> Judgements:
-    told = facts.host
-    if told.kills_user_processes and not told.lingers:
-        return warning(
-            "systemd ends your processes at logout here (KillUserProcesses=yes, no lingering)",
-            "run `loginctl enable-linger` once, or have a crontab run `orchestrator tick`",
-        )
-    how = "you linger" if told.lingers else "KillUserProcesses is off"
-    return ok(f"a detached controller outlives a logout ({how})") if told.systemd else None
-
-
-def _cpu_time(facts: LoginFacts) -> Judgements:
-    if facts.host.cpu_limit_s is None:
-        return None
-    found = f"a process here may use {facts.host.cpu_limit_s} s of CPU; a controller uses some minutes a day"
-    return warning(found, "have a crontab run `orchestrator tick`: every tick is a process of its own")
-
-
-def _open_files(facts: LoginFacts) -> Judgements:
-    most = facts.host.open_files
-    if most is None or most >= FEW_FILES:
-        return None
-    return warning(f"a process here may open {most} files", f"ulimit -n {FEW_FILES}")
-
-
-def _run(facts: LoginFacts) -> Judgement:
-    told = facts.run
-    if not told.begun:
-        return ok("not begun yet")
-    if told.damage:
-        return problem(told.damage.rstrip("."))
-    if told.controller:
-        return ok(f"looked after by {told.controller}")
-    if told.wish == "run":
-        advice = f"take it up again with `orchestrator start {facts.config.run_name}`"
-        return warning("begun, and no controller lives", advice)
-    return ok("begun, and stopped on request")
+def _host(facts: LoginFacts) -> Iterator[Judgement]:
+    told, advice = facts.host, "have a crontab run `orchestrator tick`: every tick is a process of its own"
+    if told.in_job:
+        found = f"this is inside Slurm job {told.in_job}; a controller here ends with it"
+        yield warning(found, "start it on a login node")
+    if told.ends_at_logout:
+        found = "systemd ends your processes at logout here (KillUserProcesses=yes, no lingering)"
+        yield warning(found, f"run `loginctl enable-linger` once, or {advice}")
+    if told.cpu_limit_s is not None:
+        found = f"a process here may use {told.cpu_limit_s} s of CPU; a controller uses some minutes a day"
+        yield warning(found, advice)
 
 
 def _split(words: str, mark: str) -> tuple[str, str]:
@@ -250,26 +260,29 @@ def _split(words: str, mark: str) -> tuple[str, str]:
     return found, advice.rstrip(".")
 
 
+def _of_slurm(name: str, judge: Callable[[RunConfig, slurmchecks.SlurmFacts], Judgements]) -> Check[LoginFacts]:
+    """A check where the executor is Slurm; only the first one where Slurm could not be asked."""
+    always = name == slurmchecks.CHECKS[0][0]
+    return Check(
+        name,
+        lambda facts: (
+            judge(facts.config, facts.slurm) if facts.slurm is not None and (always or facts.slurm.is_up) else None
+        ),
+    )
+
+
 CHECKS: tuple[Check[LoginFacts], ...] = (
     Check("config", _config),
     Check("walltime", _walltime),
-    *slurmchecks.CHECKS,
-    Check("executor", _executor),
+    *(_of_slurm(name, judge) for name, judge in slurmchecks.CHECKS),
     Check("GPUs asked for", _gpus_asked_for),
     Check("GPUs here", _gpus_here),
     Check("folder", _folder),
-    Check("folder kind", _folder_kind),
     Check("space", _space),
     Check("folder clock", _folder_clock),
     Check("quota", _quotas),
     Check("python", _python),
-    missing("container.image", Level.PROBLEM, "set container.image to what is there"),
-    missing("command", Level.WARNING, "every job ends at once if the compute nodes lack it too"),
-    missing("notify", Level.WARNING, "nobody will be told; set notify to a program of this machine"),
+    Check("programs", _missing),
     Check("other accounts", _other_accounts),
     Check("host", _host),
-    Check("logout", _logout),
-    Check("CPU time", _cpu_time),
-    Check("open files", _open_files),
-    Check("run", _run),
 )

@@ -20,30 +20,19 @@ from anchorleg.disks import filesystem_of, free_room, nearest_folder, parse_quot
 from anchorleg.files import create_exclusive, write_bytes
 from anchorleg.places import user_path
 from orchestrator.config import RunConfig, check_walltime
-from orchestrator.doctor.facts import (
-    FolderFacts,
-    HostFacts,
-    LoginFacts,
-    Missing,
-    ProbeStep,
-    PythonFacts,
-    RunFacts,
-    SlurmFacts,
-)
+from orchestrator.doctor.checks import FolderFacts, HostFacts, LoginFacts, PythonFacts, Try
+from orchestrator.doctor.slurmchecks import SlurmFacts
 from orchestrator.errors import AnchorlegError, ConfigError
-from orchestrator.executors.base import JobState
 from orchestrator.executors.local import visible_gpus
-from orchestrator.executors.site import Site, SubmitCheck
+from orchestrator.executors.site import QUESTION_TIMEOUT_S, Site, SubmitCheck
 from orchestrator.executors.slurm import NoAnswer, SlurmExecutor, run_command
 from orchestrator.run.begin import compute_python, kept_environment, pick_executor, rendered, run_dir_of, why_no_links
-from orchestrator.run.ledger import read_control
 from orchestrator.run.rundir import RunDir, load_run
 from orchestrator.run.sharing import troubles
 from orchestrator.run.starting import commands_of, gpus_in_vain, missing_script
-from orchestrator.screens.reading import keeper
 
-#: A person waits; a cold interpreter on a network folder takes some ten seconds.
-QUESTION_TIMEOUT_S = 20.0
+#: `orchestrator` uses these; sacct may be missing (a site without history is a supported one).
+COMMANDS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo")
 #: logind reads its own file, then the fragments of these folders, by name (logind.conf(5)).
 LOGIND_FILE = "/etc/systemd/logind.conf"
 LOGIND_FOLDERS = ("/usr/lib/systemd/logind.conf.d", "/run/systemd/logind.conf.d", "/etc/systemd/logind.conf.d")
@@ -97,29 +86,22 @@ def subject_of_run(run_dir: RunDir) -> Subject:
     )
 
 
-def gather(subject: Subject, *, say: Callable[[str, str], None] = lambda *_: None) -> LoginFacts:
-    """Everything but the probe. `say`: told what is being looked at. Raises nothing for what does not work."""
-    say("the shared folder", "")
-    folder = try_folder(subject.run_dir.path)
-    slurm = None
-    if subject.executor == "slurm":
-        say("Slurm", "")
-        slurm = slurm_facts(subject)
-    say("this machine", "")
+def gather(subject: Subject) -> LoginFacts:
+    """Everything but the probe. Raises nothing for what does not work."""
+    on_slurm = subject.executor == "slurm"
     return LoginFacts(
         config=subject.config,
         config_known=subject.known,
         executor=subject.executor,
-        folder=folder,
+        folder=try_folder(subject.run_dir.path),
         quotas=tuple(parse_quota(printed("quota", "-w", env=subject.env))),
-        slurm=slurm,
+        slurm=slurm_facts(subject) if on_slurm else None,
         python=python_facts(subject),
-        missing=tuple(_missing(subject)),
+        missing=tuple(dict.fromkeys(_missing(subject))),  # what several slots lack is said once
         sharing=_sharing(subject),
-        gpus=visible_gpus(subject.env) if subject.executor == "local" else (),
-        gpus_in_vain=gpus_in_vain(subject.config, subject.python) if subject.executor == "slurm" else "",
+        gpus=() if on_slurm else visible_gpus(subject.env),
+        gpus_in_vain=gpus_in_vain(subject.config, subject.python) if on_slurm else "",
         host=host_facts(subject.env),
-        run=run_facts(subject.run_dir),
     )
 
 
@@ -130,59 +112,42 @@ def _sharing(subject: Subject) -> tuple[str, ...]:
         return (str(error),)
 
 
-def _missing(subject: Subject) -> Iterator[Missing]:
+def _missing(subject: Subject) -> Iterator[tuple[str, str]]:
     config, folder = subject.config, subject.config_path.parent
     if config.container is not None:
         image = folder / user_path(config.container.image)
         if not image.exists():
-            yield Missing(field="container.image", path=str(image))
+            yield "container.image", str(image)
     programs = [("command", words) for words in commands_of(config)] if config.container is None else []
-    found: list[Missing] = []
     for field, words in [*programs, *([("notify", config.notify)] if config.notify else [])]:
         program = str(folder / user_path(words[0])) if "/" in words[0] else words[0]
         if shutil.which(program, path=subject.env.get("PATH")) is None:
-            found.append(Missing(field=field, path=program))
+            yield field, program
         elif field == "command" and (script := missing_script(config, words, folder)) is not None:
-            found.append(Missing(field="command", path=str(script)))
-    yield from dict.fromkeys(found)  # what several slots lack is said once
+            yield field, str(script)
 
 
 def slurm_facts(subject: Subject) -> SlurmFacts:
     """Slurm's answers. After a `scontrol ping` that says DOWN nothing else is asked: each question would block."""
     conf = subject.env.get("SLURM_CONF", "")
     if conf and not Path(conf).exists():
-        # Every command, `--version` too, would look for it for a minute.
-        return SlurmFacts(commands=(), conf_missing=conf)
-    site = Site(subject.env)
-    commands = site.commands()
-    if not next(one.path for one in commands if one.name == "scontrol"):
-        return SlurmFacts(commands=commands)
-    answered = site.ping()
-    if not answered.up:
-        return SlurmFacts(commands=commands, answered=answered)
-    before = time.time()
-    settings = site.settings()
-    told_at = time.time()
-    as_of = None if isinstance(settings, str) else settings.as_of
-    cluster = "" if isinstance(settings, str) else settings.text("ClusterName")
-    wanted = subject.config.slurm
+        return SlurmFacts(conf_missing=conf)  # every command would look for it for a minute
+    if absent := tuple(name for name in COMMANDS if shutil.which(name, path=subject.env.get("PATH")) is None):
+        return SlurmFacts(commands_missing=absent)
+    site, wanted = Site(subject.env), subject.config.slurm
+    is_up, words = site.ping()
+    if not is_up:
+        return SlurmFacts(down=words or "no word")
     executor = SlurmExecutor(subject.run_dir.jobs, subject.env, command_timeout_s=QUESTION_TIMEOUT_S)
-    history = executor.accounting(time.time())
-    offered = executor.partitions()
-    queue = executor.poll()
+    history, offered = executor.accounting(time.time()), executor.partitions()
     return SlurmFacts(
-        commands=commands,
-        answered=answered,
-        settings=settings,
-        # Slurm tells whole seconds; the middle of that second is the best guess.
-        skew_s=None if as_of is None else as_of + 0.5 - (before + told_at) / 2,
+        min_job_age_s=executor.forget_after_s(),
         accounting=history.status,
         accounting_words=history.error or "",
         partitions=offered.error if offered.error is not None else offered.rows,
-        limits=site.limits(cluster, wanted.account, wanted.partition, wanted.qos),
+        limits=site.limits(wanted.account, wanted.partition, wanted.qos),
         trial=trial(site, subject),
-        queue_error=queue.error or "",
-        live_jobs=None if queue.error else queue.others + sum(row.state is not JobState.ENDED for row in queue.rows),
+        queue_error=executor.poll().error or "",
     )
 
 
@@ -226,16 +191,11 @@ def python_facts(subject: Subject) -> PythonFacts:
 def host_facts(env: Mapping[str, str]) -> HostFacts:
     """What this machine does to processes that stay after a logout, and for how long."""
     cpu_s, _ = resource.getrlimit(resource.RLIMIT_CPU)
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    systemd = Path("/run/systemd/system").exists()
+    kills = Path("/run/systemd/system").exists() and kills_user_processes(logind_texts())
     asked = ("loginctl", "show-user", str(os.getuid()), "--property=Linger", "--value")
-    lingers = printed(*asked, env=env).strip() if systemd else ""
     return HostFacts(
-        systemd=systemd,
-        lingers={"yes": True, "no": False}.get(lingers),
-        kills_user_processes=kills_user_processes(logind_texts()) if systemd else None,
+        ends_at_logout=kills and printed(*asked, env=env).strip() != "yes",
         cpu_limit_s=None if cpu_s == resource.RLIM_INFINITY else cpu_s,
-        open_files=None if files == resource.RLIM_INFINITY else files,
         in_job=os.environ.get("SLURM_JOB_ID", ""),
     )
 
@@ -254,24 +214,13 @@ def kills_user_processes(texts: Iterable[str]) -> bool:
     return bool(stated) and stated[-1].lower() in {"yes", "true", "on", "1"}
 
 
-def run_facts(run_dir: RunDir) -> RunFacts:
-    """Whether the run was begun, and who controls it."""
-    if not run_dir.run_file.exists():
-        return RunFacts()
-    try:
-        by = keeper(run_dir, time.time())
-        return RunFacts(begun=True, controller=by.words if by is not None else "", wish=read_control(run_dir).wish)
-    except (AnchorlegError, OSError) as error:
-        return RunFacts(begun=True, damage=str(error))
-
-
 def try_folder(path: Path, *, clock: Callable[[], float] = time.time) -> FolderFacts:
     """Try in a new folder below `path` (or the nearest that is there) what a run does with files: each of these is
-    missing on some network folder. Removes it again. Never raises: what does not work is a `ProbeStep` with its error.
+    missing on some network folder. Removes it again. Never raises: what does not work is a `Try` with its error.
     """
     parent = nearest_folder(path)
     trial = parent / f".doctor-{secrets.token_hex(4)}"
-    steps: list[ProbeStep] = []
+    steps: list[Try] = []
     skew: list[float] = []
 
     def measure_skew() -> None:
@@ -296,7 +245,7 @@ def try_folder(path: Path, *, clock: Callable[[], float] = time.time) -> FolderF
             error = act() or ""
         except OSError as raised:
             error = raised.strerror or str(raised)
-        steps.append(ProbeStep(name=name, seconds=time.monotonic() - began, error=error))
+        steps.append(Try(name=name, seconds=time.monotonic() - began, error=error))
         if steps[0].error:
             break
     shutil.rmtree(trial, ignore_errors=True)

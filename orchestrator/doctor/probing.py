@@ -18,8 +18,6 @@ from anchorleg.disks import nearest_folder
 from anchorleg.files import read_json_or_none, write_bytes, write_json
 from anchorleg.places import user_path
 from orchestrator.config import RunConfig
-from orchestrator.decisions.reasons import BOOTING
-from orchestrator.doctor.facts import ProbeResult
 from orchestrator.doctor.gather import Subject
 from orchestrator.executors.base import Executor, JobRequest, JobRow, JobState, SubmitRefused, Submitted
 from orchestrator.executors.local import LocalExecutor
@@ -27,7 +25,6 @@ from orchestrator.executors.slurm import SlurmExecutor
 from orchestrator.notation import format_duration
 from orchestrator.run.code import fix_code
 from orchestrator.run.submission import job_script
-from trainer.config.section import resolve
 
 #: The promise to the user: not more than this of anybody's walltime.
 LONGEST_S = 180
@@ -38,26 +35,39 @@ MINUTE_S = 60
 #: The probe loads torch and draws one picture; more memory would only make it wait longer.
 ENOUGH_MEMORY_MB = 4096
 ENOUGH_CPUS = 2
-#: A file is looked for this often; the queue at first every two seconds, then every ten.
+#: A file is looked for this often, and the queue.
 LOOK_S = 0.1
-QUEUE_S = 10.0
-FIRST_QUEUE_S = 2.0
-#: So long the start of a node counts as no wait. Some need a quarter of an hour; one that does not end is told.
-BOOT_S = 3600.0
+QUEUE_S = 5.0
 #: A report may become visible this long after the job has left the queue (attribute caches of NFS keep 60 s).
 VISIBLE_WITHIN_S = 75.0
 #: The same where another file of the job is in sight already.
 LAST_FILE_WITHIN_S = 5.0
 #: A job that ends is gone from the queue within some seconds; our waiting for it is politeness only.
 LEAVES_WITHIN_S = 10.0
-#: Round trips of a small file; the first one meets cold caches.
-PINGS = 5
 OUTPUT_CHARS = 2000
 _MEGABYTES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
 
+#: Told what is happening.
+Say = Callable[[str], None]
 
-#: Told what is happening: words, and what changes all the time (for a line that is rewritten).
-Say = Callable[[str, str], None]
+
+@dataclass
+class ProbeResult:
+    """What came of a probe. `report`: the job's own file, as far as it got; `error`: why there is none or half of one.
+
+    `visible_s`: from a write here to the sight of the node's answer; `skew_s`: the node's clock minus ours, as little
+    as that allows.
+    """
+
+    limit_s: float
+    lead_s: float
+    job_id: str = ""
+    pending_s: float | None = None
+    report: dict[str, Any] = field(default_factory=dict)
+    visible_s: float | None = None
+    skew_s: float | None = None
+    error: str = ""
+    output: str = ""
 
 
 def times_of(config: RunConfig, executor: str, longest_s: int | None) -> tuple[int, int]:
@@ -80,26 +90,9 @@ def probe_config(config: RunConfig, limit_s: int, lead_s: int) -> RunConfig:
     small: dict[str, Any] = {"time_limit": limit_s}
     if slurm.mem is not None:
         small |= {"cpus_per_task": min(ENOUGH_CPUS, slurm.cpus_per_task)}
-        if _megabytes(slurm.mem) > ENOUGH_MEMORY_MB:
+        if float(slurm.mem.rstrip("KMGT")) * _MEGABYTES.get(slurm.mem[-1], 1) > ENOUGH_MEMORY_MB:
             small["mem"] = f"{ENOUGH_MEMORY_MB}M"
     return config.model_copy(update={"lead_seconds": lead_s, "slurm": slurm.model_copy(update=small)})
-
-
-def probe_script(config: RunConfig, *, executor: str, job_dir: Path, code_dir: Path, python: str) -> str:
-    """A job script as `start` makes it, but for the program. Errors: ValueError where the template has changed."""
-    text = job_script(
-        config, executor=executor, run_name="doctor", slot=0, job_dir=job_dir, code_dir=code_dir, python=python
-    )
-    before, shim, after = text.rpartition(" -m orchestrator.shim")
-    if not shim or after.strip():
-        raise ValueError("the job script does not end with the shim")
-    return f"{before} -m orchestrator.doctor.probe{after}"
-
-
-def tasks_tried(config: RunConfig) -> tuple[str, ...]:
-    """What the probe loads and steps: Meta-World's tasks, and of no other suite."""
-    env = resolve(config.training_of(0)).env
-    return env.tasks if env.name == "metaworld" else ()
 
 
 def send_probe(subject: Subject, *, wait_s: float, say: Say, longest_s: int | None = None) -> ProbeResult:
@@ -108,23 +101,22 @@ def send_probe(subject: Subject, *, wait_s: float, say: Say, longest_s: int | No
     Whatever happens, Ctrl-C and SIGTERM included, the job is cancelled unless it has ended, and its folder removed.
     """
     limit_s, lead_s = times_of(subject.config, subject.executor, longest_s)
+    result = ProbeResult(limit_s=limit_s, lead_s=lead_s)
     parent = nearest_folder(subject.run_dir.path.parent)
     folder = parent / f".probe-{secrets.token_hex(4)}"
     try:
         request = _make_folder(subject, folder, limit_s, lead_s)
-    except (OSError, ValueError) as error:
+    except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
-        return ProbeResult(error=f"the probe's folder cannot be made in {parent}: {error}")
-    jobs_dir = folder / "jobs"
-    executor: Executor
-    if subject.executor == "slurm":
-        executor = SlurmExecutor(jobs_dir, subject.env)
-    else:
-        executor = LocalExecutor(jobs_dir, dict(subject.env))
-    pursuit = Pursuit(executor, Path(request.job_dir), limit_s, lead_s, wait_s, say)
+        result.error = f"the probe's folder cannot be made in {parent}: {error}"
+        return result
+    kind: type[SlurmExecutor | LocalExecutor] = SlurmExecutor if subject.executor == "slurm" else LocalExecutor
+    pursuit = Pursuit(kind(folder / "jobs", dict(subject.env)), Path(request.job_dir), result, wait_s, say)
     with _terminated_is_interrupted():
         try:
-            return pursuit.follow(request)
+            result.error = pursuit.follow(request)
+            result.output = output_of(pursuit.job_dir) if result.error else ""
+            return result
         finally:
             pursuit.end()
             shutil.rmtree(folder, ignore_errors=True)
@@ -136,104 +128,83 @@ class Pursuit:
 
     executor: Executor
     job_dir: Path
-    limit_s: int
-    lead_s: int
+    result: ProbeResult
     wait_s: float
     say: Say
     visible_within_s: float = VISIBLE_WITHIN_S
-    job_id: str = ""
     row: JobRow | None = None
     over: bool = False
     unseen: int = 0
-    report: dict[str, Any] = field(default_factory=dict)
-    started_after_s: float | None = None
-    pings: int = 0
-    ping_at: float | None = None
-    visible_s: list[float] = field(default_factory=list)
-    skews_s: list[float] = field(default_factory=list)
+    pinged_at: float | None = None
 
-    def follow(self, request: JobRequest) -> ProbeResult:
-        """Submit, watch, and say what came of it."""
-        submitted_at = looked_at = time.monotonic()
-        booted_s = 0.0
+    def follow(self, request: JobRequest) -> str:
+        """Submit, and watch until all is told; what went wrong, empty where nothing did."""
+        told, submitted_at = self.result, time.monotonic()
         outcome = self.executor.submit(request)
         if isinstance(outcome, SubmitRefused):
             self.over = True
-            return self._result(error=f"it was refused: {outcome.words}")
+            return f"it was refused: {outcome.words}"
         if isinstance(outcome, Submitted):
-            self.job_id = outcome.job_id
-        next_poll_at = time.monotonic() + 1.0
+            told.job_id = outcome.job_id
+        next_poll_at = submitted_at + 1.0
         gone_at: float | None = None
         while True:
             now = time.monotonic()
-            if self._is_booting and booted_s < BOOT_S:
-                booted_s += now - looked_at
-                submitted_at += now - looked_at  # nobody waits for a turn, and a node may need many minutes
-            looked_at = now
+            waited_s = now - submitted_at
             self._look()
-            if self.report.get("done"):
-                return self._result()
-            if self.report and self.started_after_s is None:
-                self.started_after_s = now - submitted_at
-            self.say(*self._words(now - submitted_at))
+            if told.report.get("done"):
+                return ""
+            if told.report and told.pending_s is None:
+                told.pending_s = waited_s
+            self.say(self._words())
             if now >= next_poll_at:
-                next_poll_at = now + min(QUEUE_S, max(FIRST_QUEUE_S, now - submitted_at))
+                next_poll_at = now + QUEUE_S
                 self._poll()
                 gone_at = (gone_at or now) if self.over else None
             if gone_at is not None and now - gone_at > self._patience_s():
                 state = self.row.raw_state if self.row is not None else "out of the queue"
-                words = f"the job ended ({state}) before it had looked at everything"
-                if not self.report and not output_of(self.job_dir):
-                    words = f"the job ended ({state}) and no file of it is seen here: do the nodes see {self.job_dir}?"
-                return self._result(error=words)
-            waited_s = now - submitted_at
-            running = bool(self.report) or (self.row is not None and self.row.state is not JobState.PENDING)
+                if not told.report and not output_of(self.job_dir):
+                    return f"the job ended ({state}) and no file of it is seen here: do the nodes see {self.job_dir}?"
+                return f"the job ended ({state}) before it had looked at everything"
+            running = bool(told.report) or (self.row is not None and self.row.state is not JobState.PENDING)
             if not running and waited_s > self.wait_s:
                 reason = (self.row.reason or self.row.raw_state) if self.row is not None else "it was never seen there"
-                words = f"it waited for {format_duration(waited_s + booted_s)} ({reason}) and was cancelled"
-                return self._result(error=words)
-            if waited_s > (self.started_after_s or self.wait_s) + self.limit_s + self.visible_within_s:
-                return self._result(error="it did not end in its time and was cancelled")
+                return f"it waited for {format_duration(waited_s)} ({reason}) and was cancelled"
+            if waited_s > (told.pending_s or self.wait_s) + told.limit_s + self.visible_within_s:
+                return "it did not end in its time and was cancelled"
             time.sleep(LOOK_S)
 
     def end(self) -> None:
         """Cancel the job unless it is known to have ended, and wait a moment until it has left."""
-        if self.over or not self.job_id:
+        if self.over or not self.result.job_id:
             return
-        if not self.report.get("done"):
-            self.executor.cancel([self.job_id])
+        if not self.result.report.get("done"):
+            self.executor.cancel([self.result.job_id])
         until = time.monotonic() + LEAVES_WITHIN_S
         while not self.over and time.monotonic() < until:
             self._poll()
             time.sleep(10 * LOOK_S)
 
-    @property
-    def _is_booting(self) -> bool:
-        """Whether it has its node, which is being started."""
-        return not self.report and self.row is not None and self.row.raw_state == BOOTING
-
     def _patience_s(self) -> float:
         """How long the report of a job that has ended may still take to show."""
-        in_sight = bool(self.report) or bool(output_of(self.job_dir))
+        in_sight = bool(self.result.report) or bool(output_of(self.job_dir))
         return LAST_FILE_WITHIN_S if in_sight else self.visible_within_s
 
     def _look(self) -> None:
-        report = read_json_or_none(self.job_dir / "report.json")
+        """Read the report; once the node has looked at everything, ask it how soon it sees a file, and for the time."""
+        told, report = self.result, read_json_or_none(self.job_dir / "report.json")
         if isinstance(report, dict):
-            self.report = report
-        if not self.report:
-            return
+            told.report = report
         now = time.time()
-        if self.ping_at is None:
-            if self.pings < PINGS:
-                write_json(self.job_dir / "ping.json", {"number": self.pings, "at": now})
-                self.ping_at = now
-            return
-        pong = read_json_or_none(self.job_dir / "pong.json")
-        if isinstance(pong, dict) and pong.get("number") == self.pings:
-            self.visible_s.append(now - self.ping_at)
-            self.skews_s.append(float(pong["at"]) - (self.ping_at + now) / 2)
-            self.pings, self.ping_at = self.pings + 1, None
+        if self.pinged_at is None and told.report.get("looking") == "":
+            write_json(self.job_dir / "ping.json", {})
+            self.pinged_at = now
+        elif self.pinged_at is not None and told.visible_s is None:
+            pong = read_json_or_none(self.job_dir / "pong.json")
+            if isinstance(pong, dict):
+                told.visible_s = now - self.pinged_at
+                # The node read its clock between these two moments; inside of them the clocks agree.
+                told.skew_s = min(0.0, float(pong["at"]) - self.pinged_at) or max(0.0, float(pong["at"]) - now)
 
     def _poll(self) -> None:
         poll = self.executor.poll()
@@ -241,41 +212,19 @@ class Pursuit:
             return
         row = next((row for row in poll.rows if row.work_dir == str(self.job_dir)), None)
         self.row = row or self.row
-        self.job_id = self.job_id or (row.job_id if row else "")
+        self.result.job_id = self.result.job_id or (row.job_id if row else "")
         # A job that was just accepted may be missing once.
         self.unseen = 0 if row is not None else self.unseen + 1
         self.over = (row is not None and row.state is JobState.ENDED) or self.unseen > 1
 
-    def _words(self, waited_s: float) -> tuple[str, str]:
-        job = f"job {self.job_id or '?'}"
-        if self.report:
-            run_s = time.time() - float(self.report["started_at"])
-            detail = f" ({run_s:.0f} s of at most {self.limit_s} s)"
-            where = f"{job} runs on {self.report.get('host')}"
-            if looking := self.report.get("looking"):
-                return f"{where}, looks at: {looking}", detail
-            heard = "SIGUSR2" in self.report.get("heard", {})
-            return f"{where}, {'has heard' if heard else 'waits for'} the signal", detail
-        if self.row is not None and self._is_booting:
-            return f"{job}: its node {self.row.node} is being started", ""
+    def _words(self) -> str:
+        job, report = f"job {self.result.job_id or '?'}", self.result.report
+        if report:
+            what = f"looks at: {report['looking']}" if report.get("looking") else "waits for the signal"
+            return f"{job} runs on {report.get('host')}, {what}"
         if self.row is not None and self.row.state is JobState.PENDING:
-            left = format_duration(max(0.0, self.wait_s - waited_s))
-            return f"{job} waits in the queue ({self.row.reason or 'no reason told'})", f", {left} more at most"
-        return f"{job} is submitted", ""
-
-    def _result(self, error: str = "") -> ProbeResult:
-        return ProbeResult(
-            job_id=self.job_id,
-            pending_s=self.started_after_s,
-            limit_s=self.limit_s,
-            lead_s=self.lead_s,
-            report=self.report,
-            visible_s=tuple(self.visible_s),
-            # The fastest round trip knows the other's clock best.
-            skew_s=min(zip(self.visible_s, self.skews_s, strict=True))[1] if self.visible_s else None,
-            error=error,
-            output=output_of(self.job_dir) if error else "",
-        )
+            return f"{job} waits in the queue ({self.row.reason or 'no reason told'})"
+        return f"{job} is submitted"
 
 
 def output_of(job_dir: Path) -> str:
@@ -288,6 +237,7 @@ def output_of(job_dir: Path) -> str:
 
 
 def _make_folder(subject: Subject, folder: Path, limit_s: int, lead_s: int) -> JobRequest:
+    """A job's folder and script as `start` makes them, but for the program that the script ends with."""
     config = probe_config(subject.config, limit_s, lead_s)
     job_dir = folder / "jobs" / "probe"
     job_dir.mkdir(parents=True)
@@ -298,17 +248,19 @@ def _make_folder(subject: Subject, folder: Path, limit_s: int, lead_s: int) -> J
         container = config.container.model_dump() | {"image": image, "gpus": config.slurm.gpus}
     spec = {
         "limit_s": limit_s,
-        "lead_s": lead_s,
         "code_dir": str(code_dir),
         "program_python": config.container.python if config.container else subject.python,
         "own_program": config.command is not None,
         "container": container,
-        "tasks": tasks_tried(subject.config),
     }
     write_json(job_dir / "probe.json", spec)
     write_json(job_dir / "job.json", {"limit_s": limit_s, "lead_s": lead_s})  # for the local supervisor
-    script = probe_script(config, executor=subject.executor, job_dir=job_dir, code_dir=code_dir, python=subject.python)
-    write_bytes(job_dir / "job.sh", os.fsencode(script))
+    text = job_script(
+        config, executor=subject.executor, run_name="doctor", slot=0, job_dir=job_dir, code_dir=code_dir,
+        python=subject.python,
+    )  # fmt: skip
+    before, _, after = text.rpartition(" -m orchestrator.shim")
+    write_bytes(job_dir / "job.sh", os.fsencode(f"{before} -m orchestrator.doctor.probe{after}"))
     return JobRequest(job_dir=str(job_dir), script=str(job_dir / "job.sh"), gpus=config.slurm.gpus)
 
 
@@ -324,7 +276,3 @@ def _terminated_is_interrupted() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _megabytes(text: str) -> float:
-    return float(text.rstrip("KMGT")) * _MEGABYTES.get(text[-1], 1)

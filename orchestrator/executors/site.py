@@ -1,4 +1,4 @@
-"""What a Slurm site offers and allows, asked once for `orchestrator doctor`. Jobs are `orchestrator.executors.slurm`'s.
+"""What a Slurm site allows one user, asked once for `orchestrator doctor`. Jobs are `orchestrator.executors.slurm`'s.
 
 An answer that a site refuses is a fact ("not told"), never an exception.
 """
@@ -7,46 +7,39 @@ from __future__ import annotations
 
 import os
 import pwd
-import shutil
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orchestrator.executors.base import Frozen, SubmitOutcome, Uncertain
-from orchestrator.executors.site_text import (
-    ASSOC_FORMAT,
-    QOS_FORMAT,
-    SiteLimits,
-    SiteSettings,
-    parse_limits,
-    parse_settings,
-    parse_version,
-    ping_says,
-    with_readable_times,
-)
-from orchestrator.executors.slurm import FOR_READING, NoAnswer, folder_options, run_command, scrubbed
-from orchestrator.executors.slurm_text import UnreadableError, own_words, possible_ids, read_submission
+from orchestrator.executors.slurm import FOR_READING, Ended, NoAnswer, folder_options, run_command, scrubbed
+from orchestrator.executors.slurm_text import own_words, possible_ids, read_submission, told_duration_s
 
-#: `orchestrator` uses these; sacct may be missing (a site without history is a supported one).
-COMMANDS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct")
 #: A person waits for each answer. Slurm's own patience is MessageTimeout, 10 s by default.
 QUESTION_TIMEOUT_S = 20.0
+#: `sacctmgr show assoc format=` (sacctmgr(1)): who, then limits on jobs that run and that wait or run.
+ASSOC_FORMAT = "Account,Partition,QOS,DefaultQOS,MaxJobs,MaxSubmit,MaxWall"
+#: `sacctmgr show qos format=`: limits a user.
+QOS_FORMAT = "Name,MaxJobsPU,MaxSubmitPU,MaxWall"
+#: A time as SLURM_TIME_FORMAT=%s has it: no count of anything else is that long.
+_MOMENT = re.compile(r"\b1\d{9}\b")
+
+#: On jobs that run, on those submitted, and on walltime (seconds); None: no limit.
+_Limits = tuple[int | None, int | None, int | None]
 
 
-class Command(Frozen):
-    """One of Slurm's commands here. `path` empty: it is not on PATH."""
+class SiteLimits(Frozen):
+    """What a user may have: `running` jobs, `submitted` ones (running and waiting), `wall_s` for each; None: no limit.
 
-    name: str
-    path: str
-    version: str = ""
+    `told` False: this site does not say; the limits show in sbatch's refusals only.
+    """
 
-
-class Answered(Frozen):
-    """Whether slurmctld answers, and after how many seconds."""
-
-    up: bool
-    seconds: float
-    words: str
+    told: bool
+    running: int | None = None
+    submitted: int | None = None
+    wall_s: int | None = None
+    why: str = ""
 
 
 class SubmitCheck(Frozen):
@@ -59,60 +52,31 @@ class SubmitCheck(Frozen):
 class Site:
     """One user's view of a Slurm site, with `env` (PATH, SLURM_CONF, …) as the controller's commands have it."""
 
-    def __init__(
-        self,
-        env: Mapping[str, str],
-        *,
-        timeout_s: float = QUESTION_TIMEOUT_S,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, env: Mapping[str, str]) -> None:
         self._env = {**scrubbed(env), **FOR_READING}
-        self._timeout_s = timeout_s
-        self._monotonic = monotonic
 
-    def commands(self) -> tuple[Command, ...]:
-        """Where Slurm's commands are and which version they have. Asks nothing of slurmctld."""
-        found = []
-        for name in COMMANDS:
-            path = shutil.which(name, path=self._env.get("PATH")) or ""
-            answer = run_command([name, "--version"], self._env, self._timeout_s) if path else None
-            told = "" if answer is None or isinstance(answer, NoAnswer) else answer.stdout
-            found.append(Command(name=name, path=path, version=parse_version(told)))
-        return tuple(found)
-
-    def ping(self) -> Answered:
-        """`scontrol ping`: 20 ms where nothing listens, unlike every other command."""
-        began = self._monotonic()
-        answer = run_command(["scontrol", "ping"], self._env, self._timeout_s)
-        seconds = self._monotonic() - began
+    def ping(self) -> tuple[bool, str]:
+        """(whether slurmctld or its backup answers, Slurm's words). 20 ms where nothing listens, unlike every other
+        command.
+        """
+        answer = self._ask(["scontrol", "ping"])
         if isinstance(answer, NoAnswer):
-            return Answered(up=False, seconds=seconds, words=answer.why)
-        words = own_words(answer.stdout) or own_words(answer.stderr)
-        return Answered(up=ping_says(answer.returncode, answer.stdout) == "up", seconds=seconds, words=words)
+            return False, answer.why
+        is_up = answer.returncode == 0 and re.search(r"\bis UP\b", answer.stdout) is not None
+        return is_up, own_words(answer.stdout) or own_words(answer.stderr)
 
-    def settings(self) -> SiteSettings | str:
-        """`scontrol show config`, or why there is none."""
-        answer = run_command(["scontrol", "show", "config"], self._env, self._timeout_s)
-        if isinstance(answer, NoAnswer):
-            return answer.why
-        if answer.returncode != 0:
-            return own_words(answer.stderr) or f"scontrol ended with {answer.returncode}"
-        try:
-            return parse_settings(answer.stdout)
-        except UnreadableError as error:
-            return str(error)
-
-    def limits(self, cluster: str, account: str | None, partition: str | None, qos: str | None) -> SiteLimits:
-        """How many jobs the user may have, from sacctmgr. Many sites do not say. `cluster` empty: any of the site's."""
-        user = pwd.getpwuid(os.getuid()).pw_name
-        here = [f"cluster={cluster}"] if cluster else []
+    def limits(self, account: str | None, partition: str | None, qos: str | None) -> SiteLimits:
+        """How many jobs the user may have on this cluster, from sacctmgr. Many sites do not say."""
+        settings = self._ask(["scontrol", "show", "config"])
+        told = settings.stdout if isinstance(settings, Ended) else ""
+        cluster = re.search(r"^ClusterName\s*=\s*(\S+)", told, re.MULTILINE)
+        user = [f"user={pwd.getpwuid(os.getuid()).pw_name}", *([f"cluster={cluster[1]}"] if cluster else [])]
         texts = []
-        asked = (
-            ["sacctmgr", "-nP", "show", "assoc", f"user={user}", *here, f"format={ASSOC_FORMAT}"],
+        for asked in (
+            ["sacctmgr", "-nP", "show", "assoc", *user, f"format={ASSOC_FORMAT}"],
             ["sacctmgr", "-nP", "show", "qos", f"format={QOS_FORMAT}"],
-        )
-        for command in asked:
-            answer = run_command(command, self._env, self._timeout_s)
+        ):
+            answer = self._ask(asked)
             if isinstance(answer, NoAnswer):
                 return SiteLimits(told=False, why=answer.why)
             if answer.returncode != 0:
@@ -121,15 +85,11 @@ class Site:
                     words = "this site keeps no accounts"
                 return SiteLimits(told=False, why=words or f"sacctmgr ended with {answer.returncode}")
             texts.append(answer.stdout)
-        try:
-            return parse_limits(texts[0], texts[1], account, partition, qos)
-        except UnreadableError as error:
-            return SiteLimits(told=False, why=str(error))
+        return parse_limits(texts[0], texts[1], account, partition, qos)
 
     def would_take(self, script: Path) -> SubmitCheck:
         """`sbatch --test-only`: all of Slurm's checks of a job script, and no job (a job id is used up)."""
-        command = ["sbatch", "--test-only", *folder_options(str(script.parent)), str(script)]
-        answer = run_command(command, self._env, self._timeout_s)
+        answer = self._ask(["sbatch", "--test-only", *folder_options(str(script.parent)), str(script)])
         if isinstance(answer, NoAnswer):
             return SubmitCheck(outcome=Uncertain(why=answer.why), words=answer.why)
         words = own_words(answer.stderr) or own_words(answer.stdout)
@@ -140,3 +100,59 @@ class Site:
             return SubmitCheck(outcome=Uncertain(why=why), words=why)
         # It says "allocation failure: <sentence>" where a submission says "Batch job submission failed: <sentence>".
         return SubmitCheck(outcome=read_submission(answer.returncode, "", answer.stderr), words=words)
+
+    def _ask(self, command: list[str]) -> Ended | NoAnswer:
+        return run_command(command, self._env, QUESTION_TIMEOUT_S)
+
+
+def parse_limits(
+    assoc: str, qos: str, account: str | None, partition: str | None, wanted_qos: str | None
+) -> SiteLimits:
+    """The limits on one user's jobs, from `sacctmgr -nP show` of ASSOC_FORMAT and QOS_FORMAT.
+
+    Of each limit the QOS's holds where it has one, else the association's (slurm.schedmd.com/resource_limits.html).
+    An association of another account or partition does not count; of several of one account the strictest does. Without
+    an account it is not known which of the user's is charged: of each limit that account's counts which allows most.
+    Without a wanted QOS the default one counts.
+    """
+    qos_rows = [line.split("|") for line in qos.splitlines() if line.count("|") == QOS_FORMAT.count(",")]
+    of_accounts: dict[str, list[_Limits]] = {}
+    for line in assoc.splitlines():
+        fields = line.split("|")
+        if len(fields) != ASSOC_FORMAT.count(",") + 1:
+            continue  # of a site's wrapper
+        of_account, of_partition, every_qos, default_qos, *limits = fields
+        is_other = of_partition and partition and of_partition not in partition.split(",")
+        if is_other or (account and of_account != account):
+            continue
+        name = wanted_qos or default_qos or (every_qos if "," not in every_qos else "")
+        of_qos: _Limits = next((_limits(row[1:]) for row in qos_rows if name and row[0] == name), (None, None, None))
+        holds = [own if first is None else first for first, own in zip(of_qos, _limits(limits), strict=True)]
+        of_accounts.setdefault(of_account, []).append((holds[0], holds[1], holds[2]))
+    if not of_accounts:
+        return SiteLimits(told=False, why="it shows no association of yours")
+    running, submitted, wall_s = (_most(found) for found in zip(*map(_least, of_accounts.values()), strict=True))
+    return SiteLimits(told=True, running=running, submitted=submitted, wall_s=wall_s)
+
+
+def _limits(fields: Sequence[str]) -> _Limits:
+    running, submitted, longest = fields
+    return _number(running), _number(submitted), told_duration_s(longest)
+
+
+def _least(found: Sequence[_Limits]) -> tuple[int | None, ...]:
+    return tuple(min((one for one in limits if one is not None), default=None) for limits in zip(*found, strict=True))
+
+
+def _most(limits: Sequence[int | None]) -> int | None:
+    told = [limit for limit in limits if limit is not None]
+    return max(told) if len(told) == len(limits) else None
+
+
+def with_readable_times(words: str) -> str:
+    """Slurm's words with unix seconds as the local time of day."""
+    return _MOMENT.sub(lambda match: time.strftime("%Y-%m-%d %H:%M", time.localtime(int(match[0]))), words)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdigit() else None

@@ -52,29 +52,19 @@ def start_in_background(asked: StartRequest, words: list[str], out: Console) -> 
         )
     give_up_at = time.monotonic() + START_TIMEOUT_S
     begun_at: float | None = None
-    told = ""
-    refused: OSError | None = None
     while time.monotonic() < give_up_at:
-        try:
-            if begun_at is None and _has_begun(run_dir, before, child.pid):
-                begun_at = time.monotonic()
-            waited_s = time.monotonic() - begun_at if begun_at is not None else 0.0
-            if begun_at is not None and child.poll() is None and (waited_s > FIRST_TICK_S or _is_answered(run_dir)):
-                told = _begun_words(run_dir, name, child.pid)
-            refused = None
-        except OSError as error:  # it has seen nothing new
-            refused = error
-        if told:
-            out.print(told, soft_wrap=True)
-            return
+        if begun_at is None and patiently(lambda: _has_begun(run_dir, before, child.pid)):
+            begun_at = time.monotonic()
         if child.poll() is not None:
             with open(run_dir.log, encoding="utf-8", errors="replace") as log_text:
                 log_text.seek(start_of_log)
                 sys.stderr.write(log_text.read())
             sys.exit(child.returncode)
+        is_late = begun_at is not None and time.monotonic() - begun_at > FIRST_TICK_S
+        if begun_at is not None and (is_late or patiently(lambda: _is_answered(run_dir))):
+            out.print(patiently(lambda: _begun_words(run_dir, name, child.pid)), soft_wrap=True)
+            return
         time.sleep(LOOK_S)
-    if refused is not None:
-        raise refused
     raise LeaseHeld("controller.not-begun", pid=child.pid, seconds=START_TIMEOUT_S, log=run_dir.log)
 
 

@@ -17,7 +17,7 @@ from orchestrator.decisions.requests import Control
 from orchestrator.decisions.turns import in_turn, turns_of
 from orchestrator.executors.base import Executor, Poll
 from orchestrator.hosts.host import already_finished, is_paused, notes_of, waiting_for_start, wish_of
-from orchestrator.hosts.leaving import grace_of
+from orchestrator.hosts.notice import grace_of
 from orchestrator.notation import format_duration
 from orchestrator.run.begin import UNDRAWN, check_identity, executor_for, has_begun, rendered
 from orchestrator.run.lease import Onlooker, living_owner

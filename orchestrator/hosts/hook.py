@@ -11,12 +11,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import queue
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +50,9 @@ class Hook:
         self._run = run
         self._run_dir = run_dir
         self._say = say
-        self._timeout_s, self._close_timeout_s = timeout_s, close_timeout_s
-        self._waiting: queue.Queue[tuple[str, dict[str, Any]] | None] = queue.Queue(most_waiting)
-        self._worker: threading.Thread | None = None
+        self._timeout_s, self._close_timeout_s, self._most_waiting = timeout_s, close_timeout_s, most_waiting
+        self._pool = ThreadPoolExecutor(1, "notify")
+        self._waiting: list[Future[None]] = []
 
     def __call__(self, kind: str, facts: dict[str, Any]) -> None:
         """Tell about an event. `facts`: JSON values, with `words` and, where it is about one, `slot`.
@@ -62,37 +61,26 @@ class Hook:
         """
         if self._run.config.notify is None:
             return
-        try:
-            self._waiting.put_nowait((kind, {**facts, "at": time.time()}))
-        except queue.Full:
-            self._say(f"notify: {kind} was not told: {self._waiting.maxsize} events wait already")
+        self._waiting = [one for one in self._waiting if not one.done()]
+        if len(self._waiting) > self._most_waiting:
+            self._say(f"notify: {kind} was not told: {self._most_waiting} events wait already")
             return
-        if self._worker is None:
-            worker = threading.Thread(target=self._work, name="notify", daemon=True)
-            try:
-                worker.start()
-            except RuntimeError:  # login nodes limit how many threads a user may have
-                self._say(f"notify: {kind} must wait: the system gives no thread for it now")
-            else:
-                self._worker = worker
+        try:
+            self._waiting.append(self._pool.submit(self._tell, kind, {**facts, "at": time.time()}))
+        except RuntimeError:  # login nodes limit how many threads a user may have; the pool keeps it
+            self._say(f"notify: {kind} must wait: the system gives no thread for it now")
 
     def close(self) -> None:
         """Wait until everything is told, a bounded time. It may be called again afterwards."""
-        if self._worker is None:
-            return
-        give_up_at = time.monotonic() + self._close_timeout_s
-        with contextlib.suppress(queue.Full):
-            self._waiting.put(None, timeout=self._close_timeout_s)
-        self._worker.join(max(0.0, give_up_at - time.monotonic()))
-        if self._worker.is_alive():
-            self._say(f"notify: {self._waiting.qsize()} events were not told, the command takes too long")
-        else:
-            self._worker = None
+        late = wait(self._waiting, self._close_timeout_s).not_done
+        for one in late:
+            one.cancel()
+        if late:
+            self._say(f"notify: {len(late)} events were not told, the command takes too long")
 
-    def _work(self) -> None:
-        while (item := self._waiting.get()) is not None:
-            if complaint := self._run_command(*item):
-                self._say(f"notify: {item[0]}: {complaint}")
+    def _tell(self, kind: str, facts: dict[str, Any]) -> None:
+        if complaint := self._run_command(kind, facts):
+            self._say(f"notify: {kind}: {complaint}")
 
     def _run_command(self, kind: str, facts: dict[str, Any]) -> str | None:
         """What went wrong; None: nothing."""

@@ -23,6 +23,7 @@ from orchestrator.decisions.requests import TIME_OVER, Control
 from orchestrator.disk import read_json
 from orchestrator.errors import (
     ConfigError,
+    HandedOver,
     Interrupted,
     LeaseHeld,
     LeaseLost,
@@ -34,7 +35,7 @@ from orchestrator.errors import (
 from orchestrator.executors.local import sharing, visible_gpus
 from orchestrator.hosts.display import RunDisplay, interruptions
 from orchestrator.hosts.hook import Hook
-from orchestrator.hosts.leaving import PREEMPTED, notices_heeded, report_leaving
+from orchestrator.hosts.notice import PREEMPTED, notices_heeded
 from orchestrator.processes import is_alive
 from orchestrator.run import wandbnotes
 from orchestrator.run.begin import begin, executor_for, prepare_folder
@@ -256,11 +257,21 @@ def report_end(controller: Controller, run: Run, run_dir: RunDir, out: Console) 
         print(lines_shown(summary_lines(summary)))
     print(lines_shown(places_of_results(run_dir, run.config.slots)))
     if controller.control.by == PREEMPTED:
-        report_leaving(controller.ledger, controller.run)
+        report_leaving(controller.ledger, controller.run.config)
     if controller.control.by == TIME_OVER:
         print(f"The time of `start --for` is over; `orchestrator start {name}` goes on.")
     if controller.control.wish == "run" or controller.control.by == TIME_OVER:
         report_failures(controller.ledger, name)
+
+
+def report_leaving(ledger: Ledger, config: RunConfig) -> None:
+    """After a notice: the same command goes on, here after a false alarm, else on another machine that sees the folder.
+
+    Errors: HandedOver (exit code 75), unless nothing is left to do anywhere.
+    """
+    over = {SlotStatus.FINISHED, SlotStatus.DROPPED, SlotStatus.BEHIND}
+    if any(slot.status not in over for slot in ledger.slots[: config.slots]):
+        raise HandedOver("machine.taken", name=config.run_name)
 
 
 def places_of_results(run_dir: RunDir, slots: int) -> list[str]:

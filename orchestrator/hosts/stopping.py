@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from rich.console import Console
@@ -16,13 +16,13 @@ from orchestrator.executors.base import JobState
 from orchestrator.hosts.display import RunDisplay, interruptions
 from orchestrator.hosts.hook import Hook
 from orchestrator.hosts.host import make_controller
-from orchestrator.hosts.leaving import grace_of
+from orchestrator.hosts.notice import grace_of
 from orchestrator.run.lease import TTL_S, Lease, living_owner, silent_for
 from orchestrator.run.ledger import load_ledger, read_control, write_control
 from orchestrator.run.rundir import Run, RunDir, load_run, make_executor
 from orchestrator.screens.board import BoardWriter
 from orchestrator.screens.reading import run_view
-from orchestrator.screens.runview import RunView, SlotView
+from orchestrator.screens.runview import RunView
 
 #: After its grace a stop cancels; Slurm's KillWait and one poll later the jobs are gone.
 STOP_MARGIN_S = 60.0
@@ -37,8 +37,6 @@ LOOK_S = 0.1
 #: Slurm takes an ended job out of the queue within a second or two; an epilog may take longer.
 QUEUE_TIMEOUT_S = 15.0
 QUEUE_LOOK_S = 0.5
-#: More slots than these are counted, and not named.
-NAMED = 6
 
 
 def wish_to_stop(run_dir: RunDir, *, at_once: bool, grace_s: float) -> Control:
@@ -140,16 +138,7 @@ def after_stop(view: RunView) -> str:
     """Where everything stands, in a sentence that does not grow with the slots."""
     name = view.run_name
     if view.state == "finished":
-        return f"{name} is finished{_saved(view.slots)}. Nothing is left to stop."
-    unfinished = [slot for slot in view.slots if slot.state != "finished"]
-    done = len(view.slots) - len(unfinished)
-    finished = f"; finished before: {done} of {len(view.slots)} slots" if done else ""
-    return f"{name} is stopped{_saved(unfinished)}{finished}. Go on with `orchestrator start {name}`."
-
-
-def _saved(slots: Sequence[SlotView]) -> str:
-    saved = [(slot.slot, slot.checkpoint_step) for slot in slots if slot.checkpoint_step is not None]
-    if len(saved) > NAMED:
-        steps = [step for _, step in saved]
-        return f": saved {len(saved)} slots, at steps {min(steps):,} to {max(steps):,}"
-    return ": saved " + ", ".join(f"slot {slot} at step {step:,}" for slot, step in saved) if saved else ""
+        return f"{name} is finished. Nothing is left to stop."
+    done = sum(slot.state == "finished" for slot in view.slots)
+    finished = f" with {done} of {len(view.slots)} slots finished" if done else ""
+    return f"{name} is stopped{finished}. Go on with `orchestrator start {name}`."

@@ -34,30 +34,22 @@ if torch is not None:
 """
 #: A cold interpreter on a network folder.
 ASK_PYTHON_S = 20.0
-_PYTHON = re.compile(r"(python|pypy)[\d.]*")
-_SHELL = re.compile(r"(ba|da|k|z)?sh")
-#: Options whose value is a word of its own: of python(1), and of a shell (`bash -euo pipefail run.sh`).
-_PYTHONS_WITH_VALUE = re.compile(r"-[A-Za-z]*[WX]|--check-hash-based-pycs")
-_SHELLS_WITH_VALUE = re.compile(r"[-+][A-Za-z]*[oO]|--rcfile|--init-file")
+_INTERPRETER = re.compile(r"(python|pypy)[\d.]*|(ba|da|k|z)?sh")
 
 
 def script_of(command: Sequence[str]) -> str | None:
     """The file that `command` runs: the script of a Python or a shell, or a program that is named by a path.
 
-    None where there is none, or where only the program itself knows which (`python3 -m x`, `torchrun …`).
+    A word with a suffix, so that the values of options (`python3 -W ignore train.py`) are none. None where there is no
+    such word, or where only the program itself knows which (`python3 -m x`, `torchrun …`).
     """
     program, *words = command
-    name = Path(program).name
-    if not _PYTHON.fullmatch(name) and not _SHELL.fullmatch(name):
+    if not _INTERPRETER.fullmatch(Path(program).name):
         return program if "/" in program else None
-    with_value = _PYTHONS_WITH_VALUE if _PYTHON.fullmatch(name) else _SHELLS_WITH_VALUE
-    rest = iter(words)
-    for word in rest:
-        if with_value.fullmatch(word):
-            next(rest, None)
-        elif re.match(r"-[A-Za-z]*[mcs]", word) or word == "-":
+    for word in words:
+        if re.match(r"-[A-Za-z]*[mcs]$|-$", word):
             return None  # a module, a text, standard input
-        elif not word.startswith(("-", "+")):
+        if not word.startswith(("-", "+")) and Path(word).suffix:
             return word
     return None
 

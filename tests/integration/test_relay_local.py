@@ -30,7 +30,7 @@ def test_two_slots_are_handed_over_by_the_clock_until_they_are_done(new_relay: N
     stop = relay.run("stop")
     assert (stop.code, stop.out) == (
         0,
-        "toy is finished: saved slot 0 at step 180, slot 1 at step 180. Nothing is left to stop.\n",
+        "toy is finished. Nothing is left to stop.\n",
     )
     assert relay.status()["state"] == "finished"
 

@@ -26,7 +26,7 @@ def by_check(value: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 #: A machine that is busy is told to be slow.
-MEASURED = ("folder", "slurmctld")
+MEASURED = ("folder",)
 
 
 def levels(value: dict[str, Any]) -> set[str]:
@@ -71,12 +71,10 @@ def test_a_good_place_is_found_good_and_left_as_it_was(slurm: SlurmCluster, new_
     found = by_check(value)
     assert {one["level"] for check, one in found.items() if check not in MEASURED} == {"ok"}, done.out
     assert levels(value) <= {"ok", "warning"}, done.out
-    assert found["commands"]["found"].startswith("Slurm ")
     assert found["partition"]["found"].startswith("gpu is up: no time limit, 4 nodes")
     assert "Slurm would take it, and start it at 20" in found["job script"]["found"]
     assert found["MinJobAge"]["found"].endswith("300 s")
     assert found["accounting"]["found"].startswith("none here")
-    assert found["run"]["found"] == "not begun yet"
     assert left_behind(relay) == []
     assert not relay.run_dir.exists()
     assert {row.job_id for row in slurm.jobs()} <= before
@@ -110,9 +108,9 @@ def test_each_thing_that_is_wrong_is_a_line_that_says_what_to_do(
     dead = relay.run("doctor", "--probe")
     # `scontrol ping` knows at once; any other command that asks slurmctld would block for seconds.
     asked = (few / "asked").read_text().splitlines()
-    assert [line for line in asked if not line.endswith(" --version")] == ["scontrol ping"]
+    assert asked == ["scontrol ping"]
     dead.assert_refused(11, "slurmctld", "[doctor.problems]")
-    assert "does not answer: Slurmctld(primary) at" in dead.out
+    assert "Slurmctld(primary) at" in dead.out
     assert "warning: probe: it was not sent" in dead.out
     assert left_behind(relay) == []
 
@@ -152,13 +150,13 @@ def test_the_probe_tells_what_a_node_has(slurm: SlurmCluster, new_relay: NewRela
     drivers.mkdir()
     banner = "echo '| NVIDIA-SMI 535.183.01   Driver Version: 535.183.01   CUDA Version: 12.2     |'"
     (drivers / "nvidia-smi").write_text(
-        f"#!/bin/sh\ncase $1 in --query*) echo 'NVIDIA A40, 46068, 535.183.01' ;; *) {banner} ;; esac\n"
+        f"#!/bin/sh\ncase $1 in --query*) echo 'NVIDIA A40, 46068 MiB' ;; *) {banner} ;; esac\n"
     )
     (drivers / "nvidia-smi").chmod(0o755)
     modules = tmp_path / "lmod" / "init" / "bash"  # no job of this Slurm knows `module` otherwise
     modules.parent.mkdir(parents=True)
     modules.write_text(f"module() {{ PATH={drivers}:$PATH; }}\n")
-    setup = ["export CONDA_PREFIX=x", "module load nvidia"]
+    setup = ["module load nvidia"]
     relay = on_slurm(new_relay, slurm, python=BARE_PYTHON, slurm={"time_limit": "4:00:00", "setup": setup})
     relay.env["MODULESHOME"] = str(tmp_path / "lmod")
     doctor = relay.spawn("doctor", "--probe", "--json")
@@ -173,11 +171,9 @@ def test_the_probe_tells_what_a_node_has(slurm: SlurmCluster, new_relay: NewRela
     assert found["probe"]["found"].startswith(f"job {job.job_id} ran on {job.node} after")
     assert re.match(r"USR2, asked for 120 s before the end, came \d+ s before it", found["signal"]["found"])
     assert found["failover"]["found"].startswith("sbatch and squeue work")
-    assert found["environment"]["found"] == "set in the job: CONDA_PREFIX"
-    assert found["driver"]["found"] == "NVIDIA A40 (46068 MiB); driver 535.183.01, which runs CUDA 12.2 and older"
+    assert found["driver"]["found"] == "NVIDIA A40, 46068 MiB; its driver runs CUDA 12.2 and older"
     assert found["shared files"]["level"] == "ok"
     assert found["node's clock"]["level"] == "ok"
-    assert len(value["probe"]["visible_s"]) == 5
     assert value["probe"]["report"]["limits"]["cpus"] >= 1
     assert value["probe"]["report"]["errors"] == {}
     slurm.wait_until_empty()
@@ -239,7 +235,7 @@ def test_the_probe_looks_into_the_image(slurm: SlurmCluster, container: Containe
 
     assert relay.ended(doctor) == 0, relay.output()
     found = by_check(json.loads(relay.output()))
-    assert found["container"]["found"].startswith("entered in")
+    assert found["container"]["level"] == "ok"
     assert found["program"]["found"].startswith("Python 3.")
 
 
@@ -256,15 +252,10 @@ def test_the_signal_comes_by_the_clock_and_the_config_follows(slurm: SlurmCluste
     found = by_check(value)
     assert found["signal"]["level"] == "ok", found["signal"]
     assert "asked for 120 s before the end, came" in found["signal"]["found"]
-    assert any(reason.startswith("lead_seconds: ") for reason in value["reasons"])
     assert found["program"]["level"] == "ok"
-    assert found["tasks"]["found"].startswith("Meta-World 3.1.1, MT10 tasks: 10, loaded and stepped in ")
     assert found["GPU"]["found"] == "torch computes on the CPU"
-    drawn = value["probe"]["report"]["drawing"]
-    way = next((name for name in ("egl", "osmesa") if drawn.get(name, {}).get("works")), None)
-    assert ("rendered task" in found) == (way is not None)
-    assert found.get("rendered task", {}).get("level", "ok") == "ok"
-    assert value["recommended"] == ({"slurm": {"setup": [f"export MUJOCO_GL={way}"]}} if way else {})
+    assert found["drawing"]["level"] == "ok"
+    assert value["recommended"] == {}
     slurm.wait_until_empty()
     assert left_behind(relay) == []
 
@@ -279,10 +270,7 @@ def test_a_machine_without_slurm_is_probed_too(new_relay: NewRelay) -> None:
     assert done.code == 0, done.words
     value = json.loads(done.out)
     found = by_check(value)
-    assert found["executor"]["found"].startswith("jobs run on this machine")
     assert found["signal"]["level"] == "ok", found["signal"]
-    assert re.search(r"\(\d+ s after the start\)$", found["signal"]["found"])
-    assert found["job's end"]["found"] == "known from ANCHORLEG_END_TIME"
     assert "failover" not in found
     assert value["recommended"] == {}
     assert left_behind(relay) == []

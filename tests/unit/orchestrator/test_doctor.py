@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
-import math
 import os
 import shutil
 import stat
@@ -19,8 +17,6 @@ from refused import refused
 
 from anchorleg.disks import filesystem_of, parse_quota
 from orchestrator.config import RunConfig, parse_config
-from orchestrator.doctor import probing
-from orchestrator.doctor.facts import SlurmFacts
 from orchestrator.doctor.gather import (
     gather,
     kills_user_processes,
@@ -29,23 +25,14 @@ from orchestrator.doctor.gather import (
     subject_of,
     try_folder,
 )
-from orchestrator.doctor.probe import Probe, memory_limit
-from orchestrator.doctor.probing import Pursuit, probe_config, probe_script, tasks_tried, times_of
-from orchestrator.doctor.slurmchecks import walltime_allowed_s
+from orchestrator.doctor.probe import Probe
+from orchestrator.doctor.probing import ProbeResult, Pursuit, probe_config, times_of
+from orchestrator.doctor.slurmchecks import SlurmFacts, walltime_allowed_s
 from orchestrator.executors.base import JobRequest, JobRow, JobState, Poll, Submitted
-from orchestrator.executors.site_text import (
-    SiteLimits,
-    parse_limits,
-    parse_settings,
-    parse_version,
-    ping_says,
-    with_readable_times,
-)
-from orchestrator.executors.slurm_text import Partition, UnreadableError, job_state
+from orchestrator.executors.site import SiteLimits, parse_limits
+from orchestrator.executors.slurm_text import Partition
 from orchestrator.run.begin import prepare_folder
 from orchestrator.run.rundir import RunDir
-
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "slurm"
 
 
 def config(**more: Any) -> RunConfig:
@@ -66,7 +53,7 @@ def test_what_the_config_names_and_is_not_there(fields: dict[str, Any], missing:
     (tmp_path / "there.sh").touch(mode=0o755)
     env = {"PATH": os.environ["PATH"]}
     named = gather(subject_of(config(executor="local", **fields), tmp_path / "cluster_config.json", env))
-    assert [one.field for one in named.missing] == [missing] * bool(missing)
+    assert [field for field, _ in named.missing] == [missing] * bool(missing)
 
 
 def test_start_and_doctor_go_by_the_links_and_not_by_what_a_mount_remembers(
@@ -98,22 +85,6 @@ def test_a_server_whose_clock_is_ahead_is_measured(tmp_path: Path) -> None:
         return (dated.stat().st_mtime if dated else time.time()) - 60
 
     assert try_folder(tmp_path, clock=clock).skew_s == 60
-
-
-def test_the_driver_is_asked_for_each_gpu_and_its_cuda(tmp_path: Path) -> None:
-    fake = tmp_path / "nvidia-smi"
-    rows = "NVIDIA A40, 46068, 535.183.01\\nNVIDIA A40, 46068, 535.183.01\\n"
-    banner = "| NVIDIA-SMI 535.183.01   Driver Version: 535.183.01   CUDA Version: 12.2     |"
-    fake.write_text(f"#!/bin/sh\ncase $1 in --query*) printf '{rows}' ;; *) echo '{banner}' ;; esac\n")
-    fake.chmod(0o755)
-    probe = Probe(tmp_path, {"limit_s": 60, "lead_s": 30}, {"PATH": f"{tmp_path}:/usr/bin:/bin"})
-    row = {"name": "NVIDIA A40", "memory_mib": "46068", "driver": "535.183.01"}
-    assert probe.gpu() == {"devices": [row, row], "cuda": "12.2", "words": ""}
-
-    fake.write_text("#!/bin/sh\necho 'No devices were found'\nexit 6\n")
-    assert probe.gpu() == {"devices": [], "cuda": "", "words": "nvidia-smi: No devices were found"}
-    fake.unlink()
-    assert probe.gpu()["words"] == "there is no nvidia-smi"
 
 
 def test_a_slurm_conf_that_is_not_there_is_said_before_anything_is_asked(tmp_path: Path) -> None:
@@ -148,21 +119,6 @@ def test_the_probe_is_a_small_job_in_the_same_place() -> None:
     assert probe_config(config(slurm={"cpus_per_task": 16}), 180, 120).slurm.cpus_per_task == 16
 
 
-def test_the_probe_tries_the_tasks_of_meta_world_alone() -> None:
-    assert tasks_tried(config(training={"tasks": ["reach-v3"]})) == ("reach-v3",)
-    points, drift = "anchorleg_toys.points:Points", "anchorleg_toys.drift:Drift"
-    assert tasks_tried(config(training={"env": points, "algorithm": drift})) == ()
-
-
-def test_the_probes_script_is_a_jobs_but_for_the_program() -> None:
-    text = probe_script(
-        probe_config(config(), 180, 120), executor="slurm", job_dir=Path("/j"), code_dir=Path("/c"), python="python3"
-    )
-    assert text.rstrip().endswith("exec python3 -X utf8 -P -S -m orchestrator.doctor.probe")
-    assert "#SBATCH --signal=B:USR2@120" in text
-    assert "shim" not in text.splitlines()[-1]
-
-
 class GoneAtOnce:
     """An executor whose job ends where we do not see its files."""
 
@@ -174,141 +130,45 @@ class GoneAtOnce:
         return Poll(at=0.0, rows=(row,))
 
 
-class SkippedTime:
-    """A clock on which who waits is at once seconds later."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, _seconds: float) -> None:
-        self.now += 5.0
-
-
-class BootingNode:
-    """An executor whose job begins on a node that is started first, and fails there. For so long it is `state`."""
-
-    def __init__(self, clock: SkippedTime, state: str, seconds: float) -> None:
-        self.clock, self.state, self.seconds = clock, state, seconds
-
-    def submit(self, _request: JobRequest) -> Submitted:
-        return Submitted(job_id="7")
-
-    def poll(self) -> Poll:
-        raw = self.state if self.clock.now < self.seconds else "FAILED"
-        return Poll(
-            at=0.0,
-            rows=(JobRow(job_id="7", state=job_state(raw), raw_state=raw, work_dir="/nowhere/probe", node="n7"),),
-        )
-
-
-@pytest.mark.parametrize(
-    ("state", "seconds", "words", "error"),
-    [
-        ("PENDING", 3600.0, "waits in the queue", "it waited for 0:10:0"),
-        ("CONFIGURING", 3600.0, "job 7: its node n7 is being started", "the job ended (FAILED)"),
-        ("CONFIGURING", math.inf, "job 7: its node n7 is being started", "it waited for 1:10:0"),
-    ],
-)
-def test_a_node_that_is_being_started_is_no_wait_in_the_queue_for_an_hour(
-    monkeypatch: pytest.MonkeyPatch, state: str, seconds: float, words: str, error: str
-) -> None:
-    clock, said = SkippedTime(), []
-    monkeypatch.setattr(probing, "time", clock)
-    executor = BootingNode(clock, state, seconds)
-    pursuit = Pursuit(executor, Path("/nowhere/probe"), 180, 120, 600, lambda *told: said.append(told[0]), 0.1)  # type: ignore[arg-type]
-    done = pursuit.follow(JobRequest(job_dir="/nowhere/probe", script="/nowhere/probe/job.sh"))
-    assert error in done.error
-    assert [one for one in said if words in one]
-
-
 def test_a_folder_that_the_nodes_do_not_see_is_asked_about() -> None:
-    pursuit = Pursuit(GoneAtOnce(), Path("/nowhere/probe"), 180, 120, 60, lambda *_: None, 0.1)  # type: ignore[arg-type]
-    done = pursuit.follow(JobRequest(job_dir="/nowhere/probe", script="/nowhere/probe/job.sh"))
-    assert done.error == "the job ended (FAILED) and no file of it is seen here: do the nodes see /nowhere/probe?"
-
-
-@pytest.mark.parametrize(
-    ("own", "files", "limit"),
-    [
-        ("0::/job", {"job/memory.max": "4096", "memory.max": "max"}, 4096),
-        ("0::/job/step", {"job/memory.max": "100", "job/step/memory.max": "max"}, 100),
-        ("3:cpu:/x\n4:memory:/job\n0::/", {"memory/job/memory.limit_in_bytes": "777"}, 777),
-        ("4:memory:/job", {"memory/job/memory.limit_in_bytes": "9223372036854771712"}, None),
-        ("0::/", {}, None),
-    ],
-)
-def test_the_strictest_memory_limit_counts(tmp_path: Path, own: str, files: dict[str, str], limit: int | None) -> None:
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    assert memory_limit(tmp_path, own) == limit
+    result = ProbeResult(limit_s=180, lead_s=120)
+    pursuit = Pursuit(GoneAtOnce(), Path("/nowhere/probe"), result, 60, lambda _: None, 0.1)  # type: ignore[arg-type]
+    error = pursuit.follow(JobRequest(job_dir="/nowhere/probe", script="/nowhere/probe/job.sh"))
+    assert "do the nodes see /nowhere/probe?" in error
 
 
 # --- texts ----------------------------------------------------------------------------------------------------------
 
 
-def test_slurms_own_settings_are_read_from_a_recording() -> None:
-    recorded = json.loads((FIXTURES / "scontrol-22.05.8.json").read_text())["defaults"]["stdout"]
-    settings = parse_settings(recorded)
-    assert settings.as_of == 1795214601
-    assert settings.seconds("MinJobAge") == 300
-    assert settings.text("PreemptMode") == "OFF"
-    assert settings.text("Prolog") == ""
-    assert settings.seconds("SuspendTime") is None
-    with pytest.raises(UnreadableError):
-        parse_settings("slurm_load_ctl_conf error: Unable to contact slurm controller (connect failure)")
-
-
-@pytest.mark.parametrize(
-    ("text", "version"),
-    [("slurm-wlm 22.05.8", "22.05.8"), ("slurm 24.11.0-1", "24.11.0"), ("slurm 20.11.9", "20.11.9"), ("hm", "")],
-)
-def test_a_version_is_read(text: str, version: str) -> None:
-    assert parse_version(text) == version
-
-
-def test_a_ping_is_up_where_any_controller_is() -> None:
-    assert ping_says(0, "Slurmctld(primary) at a is DOWN\nSlurmctld(backup) at b is UP\n") == "up"
-    assert ping_says(1, "Slurmctld(primary) at vm is DOWN\n") == "down"
-
-
 # As 22.05.8 prints them; the columns on a real one are test_doctor_slurm's.
 ASSOC = "dev||normal||2|4|\nroot||normal||2||1-00:00:00\n"
 QOS = "normal||3|\nlong|1||04:00:00\n"
+SEVERAL = "old||||1|2|01:00:00\nnew||||||\n"
+OF_PARTITIONS = "a|p||||8|\na|q||||9|\n"
 
 
 @pytest.mark.parametrize(
-    ("account", "qos", "running", "submitted"),
-    [("dev", None, 2, 3), ("root", None, 2, 3), ("root", "long", 1, None), (None, None, 2, 3)],
+    ("assoc", "qos", "account", "partition", "wanted", "limits"),
+    [
+        (ASSOC, QOS, "dev", "gpu", None, (2, 3, None)),
+        (ASSOC, QOS, "root", "gpu", None, (2, 3, 86400)),
+        (ASSOC, QOS, "root", "gpu", "long", (1, None, 4 * 3600)),
+        (ASSOC, QOS, None, "gpu", None, (2, 3, None)),
+        ("dev||long|long|4|8|04:00:00\n", "long|20|50|2-00:00:00\n", "dev", None, "long", (20, 50, 2 * 86400)),
+        (SEVERAL, "", None, None, None, (None, None, None)),  # which account is charged is not known
+        (SEVERAL, "", "old", None, None, (1, 2, 3600)),
+        (OF_PARTITIONS, "", "a", "p,q", None, (None, 8, None)),
+        (OF_PARTITIONS, "", "a", "q", None, (None, 9, None)),
+        ("", "", None, None, None, None),
+        (ASSOC, QOS, "other", None, None, None),
+        ("Permission denied\n", "", None, None, None, None),
+    ],
 )
 def test_of_each_limit_the_qos_counts_before_the_account(
-    account: str | None, qos: str | None, running: int | None, submitted: int | None
+    assoc: str, qos: str, account: str | None, partition: str | None, wanted: str | None, limits: tuple[Any, ...] | None
 ) -> None:
-    limits = parse_limits(ASSOC, QOS, account, "gpu", qos)
-    assert (limits.told, limits.running, limits.submitted) == (True, running, submitted)
-    assert parse_limits(ASSOC, QOS, "dev", None, None).wall_s is None
-    assert parse_limits(ASSOC, QOS, "root", None, None).wall_s == 86400
-    assert parse_limits(ASSOC, QOS, "root", None, "long").wall_s == 4 * 3600
-
-
-def test_a_qos_that_allows_more_than_the_account_counts() -> None:
-    limits = parse_limits("dev||long|long|4|8|04:00:00\n", "long|20|50|2-00:00:00\n", "dev", None, "long")
-    assert (limits.running, limits.submitted, limits.wall_s) == (20, 50, 2 * 86400)
-
-
-def test_limits_that_are_not_told_are_not_invented() -> None:
-    assert not parse_limits("", "", None, None, None).told
-    assert not parse_limits(ASSOC, QOS, "other", None, None).told
-    assert not parse_limits("Permission denied\n", "", None, None, None).told
-
-
-def test_a_time_among_words_is_made_readable_and_a_job_id_is_not() -> None:
-    words = with_readable_times("Job 67043328 to start at 1795264792 using 1 processors")
-    assert words.startswith("Job 67043328 to start at 20")
-    assert "1795264792" not in words
+    found = parse_limits(assoc, qos, account, partition, wanted)
+    assert ((found.running, found.submitted, found.wall_s) if found.told else None) == limits
 
 
 def test_quota_lines_are_read_also_where_one_is_over() -> None:
@@ -351,16 +211,8 @@ def test_of_several_partitions_the_longest_is_what_a_job_may_ask_for(
     same: dict[str, Any] = {"is_default": True, "nodes": 4, "cpus_per_node": 8, "memory_mb": 1, "gpus": {"a100": 1}}
     both = zip("ab", limits_s, up, strict=True)
     rows = tuple(Partition(name=name, time_limit_s=limit, is_up=is_up, **same) for name, limit, is_up in both)
-    told = SlurmFacts(commands=(), partitions=rows, limits=SiteLimits(told=True, wall_s=wall_s))
+    told = SlurmFacts(partitions=rows, limits=SiteLimits(told=True, wall_s=wall_s))
     assert walltime_allowed_s(config(slurm={"partition": "a,b"}), told) == allowed_s
-
-
-def test_where_the_account_is_not_known_the_strictest_one_is_not_taken_for_it() -> None:
-    rows = "old||||1|2|01:00:00\nnew||||||\n"
-    assert parse_limits(rows, "", None, None, None) == SiteLimits(told=True)
-    assert parse_limits(rows, "", "old", None, None).wall_s == 3600
-    assert parse_limits("a|p||||8|\na|q||||9|\n", "", "a", "p,q", None).submitted == 8
-    assert parse_limits("a|p||||8|\na|q||||9|\n", "", "a", "q", None).submitted == 9
 
 
 def test_a_python_that_is_too_old_says_how_old_it_is(tmp_path: Path) -> None:

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from builders import NOW
-from daemons import PATIENCE_S, wait_for
 
 from orchestrator.config import RunConfig
 from orchestrator.hosts.hook import Hook
@@ -85,14 +83,6 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_began(tmp_path: Path) ->
     assert "took longer than" in told.said[0]
 
 
-@pytest.mark.parametrize("script", ["exec true", None])
-def test_one_that_reads_nothing_and_ends_is_no_trouble_nor_is_none(tmp_path: Path, script: str | None) -> None:
-    told = Told(tmp_path, script)
-    told.hook("finished", {"words": "x" * 1_000_000})
-    told.hook.close()
-    assert told.said == []
-
-
 def test_a_controller_that_ends_waits_a_bounded_time(tmp_path: Path) -> None:
     told = Told(tmp_path, "until [ -e go ]; do sleep 0.01; done", close_timeout_s=0.1)
     told.hook("finished", {})
@@ -105,25 +95,9 @@ def test_too_many_at_once_are_dropped_by_name(tmp_path: Path) -> None:
     told = Told(tmp_path, "until [ -e go ]; do sleep 0.01; done", most_waiting=2)
     for _ in range(6):
         told.hook("failed", {})
-    assert "failed was not told" in told.said[0]
+    assert len(told.said) == 3  # one is under way
     (tmp_path / "go").touch()
     told.hook.close()
-
-
-def test_where_too_many_wait_at_the_end_they_are_told_too(tmp_path: Path) -> None:
-    told = Told(
-        tmp_path,
-        'until [ -e go ]; do sleep 0.01; done; echo "$ANCHORLEG_EVENT" >> heard.txt',
-        most_waiting=1,
-        close_timeout_s=PATIENCE_S,
-    )
-    told.hook("failed", {})
-    wait_for(lambda: not told.hook._waiting.qsize(), "the first one to be under way")
-    told.hook("finished", {})
-    threading.Timer(1.5, (tmp_path / "go").touch).start()
-    told.hook.close()
-    assert told.said == []
-    assert (tmp_path / "heard.txt").read_text().split() == ["failed", "finished"]
 
 
 def test_a_login_node_that_gives_no_more_threads_costs_the_message_and_not_the_controller(

@@ -26,7 +26,6 @@ from orchestrator.errors import ConfigError, RunFolderError
 from orchestrator.executors.base import Poll
 from orchestrator.hosts.dry import dry_stop
 from orchestrator.hosts.host import places_of_results
-from orchestrator.hosts.stopping import after_stop
 from orchestrator.run import rundir
 from orchestrator.run.begin import begin, check_identity, prepare_folder, run_dir_of
 from orchestrator.run.code import FOR_PROGRAMS, fix_code
@@ -491,7 +490,6 @@ class TestStatus:
             waits = a_slot().with_attempt(job, **over, start_step=start_step)
             (shown,) = self.view(run_dir, waits).slots
             assert (shown.step, shown.checkpoint_step) == (1000, saved)
-            assert ("saved slot 0" in after_stop(run_view(run_dir))) == (saved is not None)
             facts = explain(run_view(run_dir, NOW, events=True), 0, NOW).facts
             assert ("its newest checkpoint is of step 400" in facts) == (saved is not None)
             assert "its newest checkpoint is of step 1,000" not in facts

@@ -14,7 +14,6 @@ from relay import NewRelay
 from rich.console import Console
 
 from orchestrator.decisions.models import Verdict
-from orchestrator.hosts.stopping import after_stop
 from orchestrator.screens.cells import ranges, span
 from orchestrator.screens.cost import cost_of, cost_words
 from orchestrator.screens.runview import ExcludedNode, Forecast, RunView, SlotView, SuccessorView
@@ -60,16 +59,6 @@ def drawn(view: RunView, width: int) -> str:
     out.print(run_table(view, NOW, width))
     assert isinstance(out.file, io.StringIO)
     return out.file.getvalue()
-
-
-def test_a_stop_names_few_slots_and_counts_many() -> None:
-    few = a_view(
-        running(0), running(1, checkpoint_step=5), running(2, state="finished"), running(3, checkpoint_step=None)
-    )
-    many = a_view(*[running(k, checkpoint_step=1000 + k) for k in range(40)])
-    assert "saved slot 0 at step 1,200,000, slot 1 at step 5; finished before: 1 of 4 slots." in after_stop(few)
-    assert "saved 40 slots, at steps 1,000 to 1,039." in after_stop(many)
-    assert after_stop(a_view(running(checkpoint_step=None))) == "toy is stopped. Go on with `orchestrator start toy`."
 
 
 def test_a_column_that_nobody_fills_is_left_out() -> None:

@@ -21,7 +21,7 @@ from orchestrator.executors.base import JobState
 from orchestrator.hosts import detached, host, stopping
 from orchestrator.hosts.detached import start_in_background
 from orchestrator.hosts.dry import dry_start
-from orchestrator.hosts.leaving import PREEMPTED
+from orchestrator.hosts.notice import PREEMPTED
 from orchestrator.hosts.stopping import wish_to_stop
 from orchestrator.run.code import fix_code
 from orchestrator.run.lease import Lease
