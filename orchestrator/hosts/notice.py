@@ -23,7 +23,6 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from anchorleg.words import printable
-
 from orchestrator.controller import HAND_OVER_MARGIN_S
 from orchestrator.run.ledger import read_control, write_control
 from orchestrator.run.rundir import Run, RunDir
