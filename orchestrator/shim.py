@@ -18,12 +18,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
@@ -86,7 +85,6 @@ class Shim:
         self.asked_at: float | None = None
         self.terminated = False
         self.start_step = 0
-        self.claimed, self.parent = b"", parent_record(None)
         self.first_progress_at: float | None = None
         self.aborted_at: float | None = None
         self.woken = self.told = False
@@ -109,8 +107,8 @@ class Shim:
         """Take the attempt. False: another job has it; we said so and must not run."""
         make_folder(self.job.attempt_dir)
         start = self.environ.get("SLURM_JOB_START_TIME", "")
-        self.claimed = to_json(self.record(gpus=gpus_of(self.environ), start=start))
-        if create_exclusive(self.job.attempt_dir / "claim", self.claimed):
+        claim = to_json(self.record(gpus=gpus_of(self.environ), start=start))
+        if create_exclusive(self.job.attempt_dir / "claim", claim):
             return True
         winner = read_json_or_none(self.job.attempt_dir / "claim") or {}
         write_json(self.job.attempt_dir / f"duplicate-{self.host}-{os.getpid()}.json", self.record(winner=winner))
@@ -120,15 +118,6 @@ class Shim:
             flush=True,
         )
         return False
-
-    def make_again(self) -> None:
-        """Folders that somebody removed under this job, and its claim; none of a run that is gone. Errors: OSError."""
-        for folder, mode in ((self.job_dir, 0o700), (self.job.attempt_dir, 0o755)):
-            if not folder.is_dir() and (self.job.run_dir / "run.json").exists():
-                make_folder(folder, mode)
-                say(f"{folder} was removed under this job, and is made again")
-                if folder == self.job.attempt_dir and create_exclusive(folder / "claim", self.claimed):
-                    write_json(folder / "parent.json", self.parent)
 
     def unneeded(self) -> str | None:
         """Why a job that was queued behind its predecessor must not run; None: it may."""
@@ -149,8 +138,7 @@ class Shim:
     def decide_parent(self) -> str:
         """Write `parent.json` and return the folder to start from, empty for none. Errors: OSError, ValueError."""
         parent = next(candidates_before(self.job.slot_dir, self.job.attempt), None)
-        self.parent = parent_record(parent)
-        write_json(self.job.attempt_dir / "parent.json", self.parent)
+        write_json(self.job.attempt_dir / "parent.json", parent_record(parent))
         self.start_step = parent.step if parent else 0
         return str(parent.path) if parent else ""
 
@@ -224,7 +212,6 @@ class Shim:
         """Ask the program to hand over: by the file, which is tried until it is there, and by one signal."""
         if not self.told:
             with contextlib.suppress(OSError):
-                self.make_again()
                 is_ours = create_exclusive(self.hand_over_file, b"")
                 self.told = True
                 if self.asked == "SIGUSR2" and not is_ours:
@@ -254,7 +241,6 @@ class Shim:
             if self.watch is not None:
                 self.watch.look()
             try:
-                self.make_again()
                 if self.aborted_at is None and (self.job_dir / "abort").exists():
                     self.aborted_at = time.monotonic()
                     self.asked = "stalled"
@@ -289,10 +275,10 @@ class Shim:
                 print(f"anchorleg: {words}", file=sys.stderr, flush=True)
                 return self.end(127, words)
             self.deadline_at = deadline = self.deadline()  # the program starts meanwhile; ours is what the file goes by
-            with end_of(program) as wait_for_it:
-                while program.poll() is None:
-                    self.look(program, deadline)
-                    wait_for_it(POLL_S)
+            while program.poll() is None:
+                self.look(program, deadline)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    program.wait(POLL_S)
             return self.end(program.wait())
 
     def scratch_base(self) -> Path:
@@ -348,28 +334,6 @@ class Shim:
         if code in {0, HANDED_OVER, DO_NOT_REQUEUE} or facts["superseded_by"] is not None:
             return 0
         return 128 - code if code < 0 else code
-
-
-@contextlib.contextmanager
-def end_of(program: subprocess.Popen[bytes]) -> Iterator[Callable[[float], object]]:
-    """A function that waits for the program's end, so many seconds at most. Where the kernel can (Linux 5.3) it
-    returns at once when the program ends: `Popen.wait` with a limit looks 20 times a second only, and every slot
-    would be idle for that.
-    """
-    try:
-        fd = os.pidfd_open(program.pid)
-    except (AttributeError, OSError):
-        yield lambda limit_s: _wait(program, limit_s)
-        return
-    try:
-        yield lambda limit_s: select.select([fd], [], [], limit_s)
-    finally:
-        os.close(fd)
-
-
-def _wait(program: subprocess.Popen[bytes], limit_s: float) -> None:
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        program.wait(limit_s)
 
 
 def say(line: str, file: TextIO | None = None) -> None:

@@ -30,7 +30,7 @@ from orchestrator.decisions.models import (
 from orchestrator.decisions.reasons import reason_of
 from orchestrator.decisions.sightings import is_stuck, missing_from, never_accepted, sight
 from orchestrator.decisions.turns import with_metric_of, with_rungs
-from orchestrator.decisions.verdicts import NO_INODES, NO_SPACE, follows_the_job, judge, made_progress
+from orchestrator.decisions.verdicts import judge, made_progress
 from orchestrator.executors.base import JobState
 from orchestrator.sections import QueueSection
 
@@ -80,7 +80,7 @@ def _fold_slot(
             evidence = newest if number == before.number else None
         if evidence is None:
             continue
-        after = _fold_attempt(slot, before, evidence, facts)
+        after = _fold_attempt(before, evidence, facts)
         slot = _with_attempt(slot, before, after, evidence, facts)
         events += [event("not accepted", slot, after, why=one.note) for one in _not_accepted(before, after)]
         if before.started_at is None and after.started_at is not None:
@@ -251,8 +251,6 @@ def _accuse(
         return memory
     told = attempt.verdict in _BY_CAUSE and (attempt.exit_code is not None or evidence.log_tail.strip())
     cause = attempt.cause.replace(f" on {node}", "") if told else ""
-    if follows_the_job(evidence, trainer=facts.trainer, lacking=facts.lacking):
-        return nodes.without(memory, cause)
     elsewhere = slot.good_node not in {"", node}
     death = Death(slot=slot.index, at=facts.now, cause=cause, served_elsewhere=elsewhere)
     memory, begins = nodes.with_death(memory, node, death)
@@ -286,7 +284,7 @@ def _give_up_waiting(
     return slot, memory
 
 
-def _fold_attempt(slot: Slot, attempt: Attempt, evidence: Evidence, facts: Facts) -> Attempt:
+def _fold_attempt(attempt: Attempt, evidence: Evidence, facts: Facts) -> Attempt:
     update: dict[str, Any] = {}
     if evidence.beat != attempt.heartbeat:
         update |= {"heartbeat": evidence.beat, "heartbeat_changed_at": facts.now}
@@ -311,10 +309,10 @@ def _fold_attempt(slot: Slot, attempt: Attempt, evidence: Evidence, facts: Facts
         update["submissions"] = tuple(folded)
     if update:
         attempt = attempt.model_copy(update=update)
-    return attempt if attempt.verdict is not None else _judged(slot, attempt, evidence, facts)
+    return attempt if attempt.verdict is not None else _judged(attempt, evidence, facts)
 
 
-def _judged(slot: Slot, attempt: Attempt, evidence: Evidence, facts: Facts) -> Attempt:
+def _judged(attempt: Attempt, evidence: Evidence, facts: Facts) -> Attempt:
     """With its verdict, where its claimant is over, or all that might have claimed it are."""
     if attempt.claimed_by is not None:
         over = [s for s in attempt.submissions if s.token == attempt.claimed_by and s.state is SubmissionState.ENDED]
@@ -328,11 +326,7 @@ def _judged(slot: Slot, attempt: Attempt, evidence: Evidence, facts: Facts) -> A
     if not isinstance(gone, Gone):
         gone = Gone(proof="it ended", at=facts.now)
     stalled_s = attempt.quiet_s if attempt.aborted_at is not None else None
-    earlier = [one for one in slot.attempts if one.number < attempt.number and one.claimed_by is not None]
-    again = bool(earlier) and (earlier[-1].checkpoint_step or 0) <= earlier[-1].start_step == evidence.start_step
-    verdict, cause = judge(evidence, gone, over[-1], stalled_s=stalled_s, disk_full=facts.disk_full, again=again)
-    if verdict is Verdict.NO_ROOM and facts.out_of_inodes:
-        cause = cause.replace(NO_SPACE, NO_INODES)
+    verdict, cause = judge(evidence, gone, over[-1], stalled_s=stalled_s, disk_full=facts.disk_full)
     if attempt.ahead and over[-1].cancelled_at is not None:
         verdict, cause = Verdict.NOT_NEEDED, over[-1].cancelled_for
     update = {"verdict": verdict, "cause": cause, "ended_at": gone.at, "node": attempt.node or gone.node}

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from orchestrator.executors.base import TOKEN, Frozen, JobState
+from orchestrator.executors.base import TOKEN, Frozen, JobLook, JobState
 
 LEDGER_VERSION = 1
 
@@ -29,18 +29,11 @@ def parse_token(token: str) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
-class Seen(Frozen):
-    """The job is there, as of `at`. `partition`: see `JobRow`."""
+class Seen(JobLook):
+    """The job is there, as of `at`."""
 
     kind: Literal["seen"] = "seen"
-    state: JobState
-    raw_state: str
     at: float
-    reason: str = ""
-    partition: str = ""
-    node: str = ""
-    started_at: float | None = None
-    ends_at: float | None = None
 
 
 class Gone(Frozen):

@@ -39,8 +39,6 @@ from orchestrator.executors.base import JobState
 
 #: A cancel that had no effect is repeated; scancel of an ended job is harmless.
 CANCEL_AGAIN_S = 60.0
-#: More slots than these are counted, and not named.
-NAMED = 4
 #: What one tick hands to sbatch, some 50 ms each: the queue must be looked at in between.
 SUBMITS_A_TICK = 100
 #: A released job shows its old reason until the scheduler has looked at it again (bf_interval, 30 s by default).
@@ -328,18 +326,9 @@ def room_words(ledger: Ledger, limits: Limits) -> str:
     jobs = jobs_of(ledger) + limits.others
     if limits.max_jobs is None or (jobs < limits.max_jobs and ledger.full_at is not None):
         return full_words(ledger.full_words) if ledger.full_at is not None else "its turn comes at the next look"
-    busy = [str(slot.index) for slot in ledger.slots if slot.occupied]
-    if len(busy) > NAMED:
-        who = [f"{len(busy)} slots"]
-    elif len(busy) > 1:
-        who = [f"slots {', '.join(busy[:-1])} and {busy[-1]}"]
-    else:
-        who = [f"slot {index}" for index in busy]
-    if limits.others:
-        who.append("another job of yours" if limits.others == 1 else f"{limits.others} other jobs of yours")
-    places = "job (slurm.max_jobs) is" if limits.max_jobs == 1 else "jobs (slurm.max_jobs) are"
-    taken = f"{jobs} of {limits.max_jobs} {places} taken"
-    return f"waits for room: {taken}" + (f" by {', and by '.join(who)}" if who else "")
+    count = sum(slot.occupied for slot in ledger.slots)
+    who = f"{count} slots" + (f" and {limits.others} other jobs of yours" if limits.others else "")
+    return f"waits for room: {jobs} of {limits.max_jobs} jobs (slurm.max_jobs) are taken, by {who}"
 
 
 def is_held(slot: Slot, control: Control, limits: Limits, now: float) -> str:

@@ -128,21 +128,8 @@ _SENTENCES: tuple[tuple[str, PendingReason], ...] = (
     ("burst buffer", REASONS["BurstBufferOperation"]),
 )
 
-_THINGS: Mapping[str, str] = {
-    "BB": "burst buffer space", "Billing": "billing units", "CPU": "CPUs", "Cpu": "CPUs", "CPUs": "CPUs",
-    "Energy": "energy", "GRES": "GPUs", "Jobs": "running jobs", "SubmitJobs": "jobs", "SubmitJob": "jobs",
-    "License": "licences", "Licenses": "licences", "Mem": "memory", "Memory": "memory", "Node": "nodes",
-    "Nodes": "nodes", "Unknown": "of one resource", "Wall": "computing time",
-}  # fmt: skip
-_FIELDS: Mapping[str, str] = {
-    "CPUs": "lower slurm.cpus_per_task", "GPUs": "lower slurm.gpus", "memory": "lower slurm.mem",
-}  # fmt: skip
-_WHO = {"Assoc": "your account", "QOS": "your QOS", "": "your account"}
-_GROUP = re.compile(r"(Assoc|QOS)Grp([A-Z]\w*?)(Minutes|RunMinutes|MinutesLimit|RunMinutesLimit|Limit)?")
-_SHARE = re.compile(r"(Assoc|QOS)?Max(\w+?)(?:Per(?:User|Account|Acct))?(?:Limit)?")
-_ONE_JOB = re.compile(r"(Assoc|QOS)Max(\w+?)(Minutes)?Per(Job|Node)(?:Limit)?")
-_TOO_SMALL = re.compile(r"QOSMin([A-Z]\w*?)(?:NotSatisfied)?")
-_WALL = re.compile(r"(Assoc|QOS)MaxWallDurationPerJob(?:Limit)?")
+#: A limit of accounting. Slurm has some 150 codes of them, made of few parts: whose, of what, and for whom.
+_LIMIT = re.compile(r"(Assoc|QOS|)(Grp|Max|Min)([A-Z]\w*?)(Per(?:Job|Node|User|Account|Acct))?(Limit|NotSatisfied)?")
 
 
 def reason_of(text: str, partition: str = "") -> PendingReason:
@@ -172,27 +159,18 @@ def _read(text: str) -> PendingReason:
 
 
 def _limit(text: str) -> PendingReason | None:
-    """The limits of accounting: some 150 codes that are made of few parts."""
-    if match := _WALL.fullmatch(text):
-        return _never(f"its time limit is longer than {_WHO[match[1]]} allows; lower slurm.time_limit")
-    if (match := _ONE_JOB.fullmatch(text)) and match[2] in _THINGS:
-        if match[3]:
-            return _never(f"it may use more computing time than {_WHO[match[1]]} gives one job; lower slurm.time_limit")
-        thing = _THINGS[match[2]]
-        advice = _FIELDS.get(thing, "ask for less")
-        where = "one job" if match[4] == "Job" else "one node"
-        return _never(f"it asks for more {thing} than {_WHO[match[1]]} allows for {where}; {advice}")
-    if (match := _TOO_SMALL.fullmatch(text)) and match[1] in _THINGS:
-        return _never(f"it asks for too little ({_THINGS[match[1]]}) for your QOS; ask for more, or change slurm.qos")
-    if (match := _GROUP.fullmatch(text)) and match[2] in _THINGS:
-        whose = f"everybody in {_WHO[match[1]]} together"
-        if (match[3] or "").startswith("Minutes") or match[2] == "Wall":
-            return _waits(
-                f"waits: the computing time of {_WHO[match[1]]} is used up; it comes back with time, if at all"
-            )
-        thing = _THINGS[match[2]] if match[3] not in {"RunMinutes", "RunMinutesLimit"} else "promised computing time"
-        return _waits(f"waits: {whose} may have no more {thing} at once")
-    if (match := _SHARE.fullmatch(text)) and match[2] in _THINGS and text.endswith(("PerUser", "PerAccount", "Limit")):
-        whose = "your account together" if text.endswith("PerAccount") else "you"
-        return _waits(f"waits: {whose} may have no more {_THINGS[match[2]]} at once ({_WHO[match[1] or '']}'s limit)")
+    """What a limit of accounting means."""
+    if (match := _LIMIT.fullmatch(text)) is None:
+        return None
+    who = "your QOS" if match[1] == "QOS" else "your account"
+    if match[2] == "Min":
+        return _never(f"it asks for too little ({match[3]}) for {who}; ask for more, or change slurm.qos")
+    if match[2] == "Grp":
+        return _waits(f"waits: everybody in {who} together may use no more ({match[3]}); it passes with time")
+    if match[4] in {"PerJob", "PerNode"}:
+        if match[3].startswith("Wall") or "Minutes" in match[3]:
+            return _never(f"its time limit is longer than {who} allows; lower slurm.time_limit")
+        return _never(f"it asks for more ({match[3]}) than {who} allows one job; ask for less in slurm")
+    if match[4] or match[5]:
+        return _waits(f"waits: you may have no more ({match[3]}) at once, by a limit of {who}")
     return None

@@ -37,7 +37,7 @@ from typing import Any
 from anchorleg.job import DO_NOT_REQUEUE
 from orchestrator.decisions.evidence import Evidence, Exit, Facts, has_left_nothing, is_complete
 from orchestrator.decisions.models import Attempt, Blind, Gone, Seen, Sighting, Slot, Submission
-from orchestrator.executors.base import JobRow, JobState, Poll
+from orchestrator.executors.base import JobLook, JobRow, JobState, Poll
 
 #: A heartbeat each 30 s (shim.HEARTBEAT_S), 60 s until a network folder shows it (RECORD_WAIT_S), 30 s for a slow node.
 HEARTBEAT_SILENT_S = 120.0
@@ -60,8 +60,6 @@ CLAIM_SLACK_S = 2.0
 #: Where no history says whose cancel it was: measured are 0 s for a launch that failed; a person needs longer.
 LAUNCH_S = 5.0
 CANCELLED_BY = re.compile(r"by (\d+)")
-#: What a sighting has of the queue's row.
-_SHOWN = ("state", "raw_state", "reason", "partition", "node", "started_at", "ends_at")
 
 
 def missing_from(poll: Poll, submission: Submission, job_dir: str) -> bool:
@@ -110,7 +108,7 @@ def sight(submission: Submission, attempt: Attempt, evidence: Evidence, facts: F
             return _of_the_first_run(submission, attempt, now)
         return _ended(row, "queue", submission, evidence, poll.at)
     if row is not None:
-        return Seen(at=poll.at, **{name: getattr(row, name) for name in _SHOWN})
+        return Seen(at=poll.at, **{name: getattr(row, name) for name in JobLook.model_fields})
     if history is None or history.status == "blind":
         error = (history.error if history else None) or "it left the queue; the history was not asked yet"
         return _blind(submission, poll.at, error)

@@ -16,41 +16,19 @@ ASKED_TO = "asked to"
 #: The shim's word for a program that it made print its stacks and end.
 STALLED = "stalled"
 
-NO_SPACE = "no space left on the disk"
-#: The kernel has one word for both; who looks at the disk can tell.
-NO_INODES = "no inode left on the disk: it has all the files that it can have"
 _NO_ROOM: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"No space left on device"), NO_SPACE),
+    (re.compile(r"No space left on device"), "no space left on the disk"),
     (re.compile(r"Disk quota exceeded"), "the disk quota is used up"),
 )
 _ROOM_WORDS = frozenset(words for _, words in _NO_ROOM)
 #: The kernel says of it what it says of a disk. Names there have no folder: torch's `</torch_3118_1>`, Python's
-#: `'/psm_0ba1'`. A lock of Python's is not named; its call is in the traceback. It is the node's memory, which comes
-#: back with the end of a job, and what fills it is mostly the program itself.
+#: `'/psm_0ba1'`; joblib, which finds none, goes on without processes. It is the node's memory, which comes back with
+#: the end of a job, and what fills it is mostly the program itself.
 _NO_SHARED_MEMORY = re.compile(
-    r"^(?=.*(?:</torch_|/dev/shm|'/psm_|'/sem\.)).*No space left on device.*"
-    r"|SemLock\((?:.*\n){1,6}?.*No space left on device.*"
+    r"^(?=.*(?:</torch_|/dev/shm|'/psm_|'/sem\.|joblib)).*No space left on device.*"
     r"|(?:out of|insufficient) shared memory",
     re.MULTILINE,
 )
-#: In a line that says so: what could not be written, a path, a name in quotes, or any name that tar tells. A path with
-#: the number of a line is where the code stands (`/lib/pool.py:46: UserWarning:`, `/home/ann/run.sh: line 3: echo:`).
-_NAMES_A_FILE = re.compile(
-    r"""(?:^|[\s'"`=(])/(?!\S+?:(?: line )?\d+[:\])])\S"""
-    r"""|['"\u2019]: No space left|Cannot write: No space left|No space left on device(?: \(.*?\))?: b?['"]"""
-)
-#: joblib makes no lock, and goes on without processes: of /dev/shm alone, and what ends the program is something else.
-_MERE_WARNING = re.compile(r"^.*joblib will operate in serial mode.*", re.MULTILINE)
-_SHARED_MEMORY_FULL = "the machine's shared memory (/dev/shm) is full"
-_CPU_LIMIT = "it used up the CPU time that a process may have (`ulimit -t` in a job)"
-_FILE_LIMIT = "a file came to the size that one may have (`ulimit -f` in a job)"
-#: The kernel's signals for them; a shell whose last command died of one ends with 128 more.
-_LIMITS = {
-    -signal.SIGXCPU: _CPU_LIMIT,
-    128 + signal.SIGXCPU: _CPU_LIMIT,
-    -signal.SIGXFSZ: _FILE_LIMIT,
-    128 + signal.SIGXFSZ: _FILE_LIMIT,
-}
 #: What to look for in the end of a log, most specific first: pattern → words for the user.
 CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"CUDA out of memory|OutOfMemoryError", re.IGNORECASE), "the GPU ran out of memory"),
@@ -60,10 +38,8 @@ CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
         ),
         "out of memory",
     ),
-    (_NO_SHARED_MEMORY, _SHARED_MEMORY_FULL),
+    (_NO_SHARED_MEMORY, "the machine's shared memory (/dev/shm) is full"),
     *_NO_ROOM,
-    (re.compile(r"CPU time limit exceeded"), _CPU_LIMIT),
-    (re.compile(r"File size limit exceeded|File too large"), _FILE_LIMIT),
     (re.compile(r"CUDA error|no CUDA-capable device|CUDA driver", re.IGNORECASE), "a CUDA error"),
     (
         re.compile(
@@ -78,7 +54,7 @@ CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
 
 _KNOWN_CAUSES = frozenset(words for _, words in CAUSES)
 #: In so many characters of the end a cause is looked for, lines not counted that only say where code stands: what comes
-#: before was survived. A full shared memory is looked for in all of it.
+#: before was survived.
 LAST_WORDS = 4096
 _WHERE_CODE_STANDS = re.compile(r"^(?:  +(?:File |\S).*|frame #.*|Extension modules: .*)\n", re.MULTILINE)
 #: The part of its time that a program must have used, to be believed that it did something in it.
@@ -108,17 +84,6 @@ _NOT_AGAIN = "it asked not to be run again (exit code 93)"
 _CRASH = re.compile(r"(?:(.*) \()?((?:exit code|killed by signal) \d+)(?(1)\))", re.DOTALL)
 #: Of a job without any word: an error output needs room, too.
 DISK_FULL = "it left no word, and the disk is full"
-#: In the last lines of a job: what the run itself lacks, wherever the job goes.
-_LACKED_ANYWHERE = re.compile(
-    r"No module named '?(?:anchorleg|orchestrator|trainer|syncd)\b"
-    r"|cannot import name .*\bfrom '(?:anchorleg|orchestrator|trainer|syncd)\b"
-    r"|is not the copy that the run made of our code"  # templates/train.sbatch
-)
-#: What a node does not have. Where the controller's machine has it, it may be the node's fault.
-_LACKED_THERE = re.compile(r"there is no .+: set \"python\"|\S could not be started on |can't open file ")
-LAST_LINES = 5
-#: Of the trainer (docs/errors.md): a config, checkpoints or a combination of both that it cannot use.
-_TRAINERS_OWN = frozenset({2, 3, 4})
 #: Our own reasons to cancel a job for which its node could do nothing. They say how the attempt ended, too.
 LAUNCH_FAILED = "its node failed to start it, twice"
 NEVER_BEGAN = "it ran and never began: slurm.setup, its node, or the shared folder as seen from there, hangs"
@@ -141,13 +106,11 @@ def judge(
     *,
     stalled_s: float | None = None,
     disk_full: bool = False,
-    again: bool = False,
 ) -> tuple[Verdict, str]:
     """(verdict, cause in plain words) of an attempt whose claimant is gone.
 
     `submission`: the one that is gone, for our own cancels. `stalled_s`: how long its program had reported nothing
-    new when it was told to end for that; None: it was not. `disk_full`: there is no room for last words. `again`: the
-    attempt before it began from the same checkpoint, and left nothing new.
+    new when it was told to end for that; None: it was not. `disk_full`: there is no room for last words.
     """
     ended, progress = evidence.exit, evidence.progress
     if ended is not None:
@@ -163,17 +126,17 @@ def judge(
             if made_progress(evidence):
                 return Verdict.HANDED_OVER, "it ended before its total"
             words = "it ended with exit code 0 before its total, and saved nothing new"
-            return Verdict.NO_PROGRESS, _not_found(evidence, ended, again=again) or words
+            return Verdict.NO_PROGRESS, _not_found(evidence, ended) or words
         by_slurm = _SCHEDULER_WORDS.get(_word(gone.raw_state) if ended.terminated else "")
         if ended.code == HANDED_OVER:
             # Who is asked in the middle of his start-up has nothing to save, and is not to blame.
             asked = ended.asked is not None if progress is None else ended.asked in {ASKED_TO, "SIGTERM"}
             believed = asked or (progress is None and _used_its_time(ended))
-            if made_progress(evidence) or (believed and not _misnamed(evidence, ended, again=again)):
+            if made_progress(evidence) or (believed and not _misnamed(evidence, ended)):
                 is_preempted = by_slurm is not None and by_slurm[0] is Verdict.PREEMPTED
                 return Verdict.HANDED_OVER, PREEMPTED if is_preempted else ended.asked or ""
             words = "it wants another job and left no new checkpoint"
-            return Verdict.NO_PROGRESS, _not_found(evidence, ended, again=again) or words
+            return Verdict.NO_PROGRESS, _not_found(evidence, ended) or words
         if ended.asked == STALLED or stalled_s is not None:
             return Verdict.STALLED, _stall_words(evidence, stalled_s)
         return by_slurm or _crash(ended, evidence.log_tail)
@@ -182,37 +145,16 @@ def judge(
     return _by_the_scheduler(evidence, gone, submission, stalled_s, disk_full=disk_full)
 
 
-def lacks_a_program(evidence: Evidence) -> bool:
-    """Whether its last words are that its node does not have the interpreter, the program or its script."""
-    return _LACKED_THERE.search(_last_lines(evidence)) is not None
-
-
-def follows_the_job(evidence: Evidence, *, trainer: bool, lacking: bool) -> bool:
-    """Whether what the attempt ended of would meet its job on every node. `trainer`: its program is ours. `lacking`:
-    one of them is not to be found on the controller's machine either.
+def _misnamed(evidence: Evidence, ended: Exit) -> str:
+    """What it saved under a name that no next job finds; empty where it did not. An attempt that went on from a
+    checkpoint knows how they are named: what else lies there is a save that was cut short, or none.
     """
-    if trainer and evidence.exit is not None and evidence.exit.code in _TRAINERS_OWN:
-        return True
-    return _LACKED_ANYWHERE.search(_last_lines(evidence)) is not None or (lacking and lacks_a_program(evidence))
+    return "" if evidence.start_step else ended.misnamed
 
 
-def _last_lines(evidence: Evidence) -> str:
-    words = evidence.exit.words if evidence.exit is not None else ""
-    return "\n".join([*_last_words(evidence.log_tail).strip().splitlines()[-LAST_LINES:], words])
-
-
-def _misnamed(evidence: Evidence, ended: Exit, *, again: bool) -> str:
-    """What it saved under a name that no next job finds; empty where it did not.
-
-    Who went on from a checkpoint knows how they are named: what else lies there is a save that was cut short, or none.
-    But where that leaves nothing `again`, after time enough, its naming has changed under way.
-    """
-    return ended.misnamed if not evidence.start_step or (again and _used_its_time(ended)) else ""
-
-
-def _not_found(evidence: Evidence, ended: Exit, *, again: bool) -> str:
+def _not_found(evidence: Evidence, ended: Exit) -> str:
     """Of an attempt that made no progress, that it thinks otherwise; empty where it does not."""
-    if name := _misnamed(evidence, ended, again=again):
+    if name := _misnamed(evidence, ended):
         return f"{_MISNAMED}, not {name}"
     saved = evidence.progress.checkpoint_step if evidence.progress is not None else evidence.start_step
     if saved <= evidence.start_step:
@@ -233,7 +175,7 @@ def _crash(ended: Exit, log_tail: str) -> tuple[Verdict, str]:
     if ended.code == -signal.SIGKILL and (by_slurm := _KILLED_BY_SLURM.search(log_tail)):
         return Verdict.NODE_FAILED, f"Slurm killed it: {by_slurm[1]}"
     how = f"killed by signal {-ended.code}" if ended.code < 0 else f"exit code {ended.code}"
-    cause = ended.words or _LIMITS.get(ended.code) or cause_in(log_tail)
+    cause = ended.words or cause_in(log_tail)
     if cause in _ROOM_WORDS:
         return Verdict.NO_ROOM, f"{cause} ({how})"
     # At the walltime Slurm kills program and shim together, and the shim may live long enough to say so.
@@ -314,38 +256,16 @@ def _stall_words(evidence: Evidence, stalled_s: float | None) -> str:
 
 
 def disk_words(log_tail: str) -> str:
-    """That a job found no room to write on a disk, in words; empty where it did not say so.
-
-    Behind a full shared memory a line that names no file may be the same once more: a pool hands the error of a worker
-    on without the call that it came from.
-    """
-    log_tail = _MERE_WARNING.sub("", log_tail)
-    met = _NO_SHARED_MEMORY.search(log_tail)
-    if met is None:
-        log_tail = _last_words(log_tail)
-    at = met.start() if met else len(log_tail)
-    since = [line for line in _NO_SHARED_MEMORY.sub("", log_tail[at:]).splitlines() if not _names_nothing(line)]
-    of_disks = "\n".join([log_tail[:at], *since])
+    """That a job found no room to write on a disk, in words; empty where it did not say so."""
+    of_disks = _NO_SHARED_MEMORY.sub("", _last_words(log_tail))
     return next((words for pattern, words in _NO_ROOM if pattern.search(of_disks)), "")
-
-
-def _names_nothing(line: str) -> bool:
-    return "No space left on device" in line and not _NAMES_A_FILE.search(line)
-
-
-def _full_since(log_tail: str) -> str:
-    """That a disk was full after the shared memory, which is what the program ended of; empty where it was not."""
-    *_, last = _NO_SHARED_MEMORY.finditer(log_tail)
-    return disk_words(log_tail[last.start() :])
 
 
 def cause_in(log_tail: str) -> str:
     """A known cause in the end of a log, else its last line; empty where there is nothing."""
-    log_tail = _MERE_WARNING.sub("", log_tail)
     last = _last_words(log_tail)
-    for pattern, words in CAUSES:
-        if pattern.search(log_tail if words == _SHARED_MEMORY_FULL else last):
-            return (words == _SHARED_MEMORY_FULL and _full_since(log_tail)) or words
+    if words := next((words for pattern, words in CAUSES if pattern.search(last)), ""):
+        return words
     lines = [line.strip() for line in log_tail.splitlines() if line.strip()]
     return lines[-1][:160] if lines else ""
 

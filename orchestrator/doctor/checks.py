@@ -131,7 +131,7 @@ def _gpus_here(facts: LoginFacts) -> Judgements:
     there, places, wanted = facts.gpus, facts.config.places, facts.config.slurm.gpus
     if facts.executor != "local":
         return None
-    if words := sharing(there, facts.config.slots, places, wanted):
+    if words := sharing(there, places, wanted):
         return warning(*_split(words, "; "))
     if not there:
         return ok("none here: jobs compute on the CPU")

@@ -73,22 +73,26 @@ class JobState(StrEnum):
     UNKNOWN = "unknown"
 
 
-class JobRow(Frozen):
-    """One job as the scheduler shows it. Times are unix seconds; `raw_state` and `reason` are its own words.
-
-    `partition`: of a waiting job all that it was given, with commas between.
+class JobLook(Frozen):
+    """What a scheduler shows of a job, as the ledger keeps it. Times are unix seconds; `raw_state` and `reason` are its
+    own words. `partition`: of a waiting job all that it was given, with commas between.
     """
 
-    job_id: str
     state: JobState
     raw_state: str
-    work_dir: str
     reason: str = ""
     partition: str = ""
     node: str = ""
-    submitted_at: float | None = None
     started_at: float | None = None
     ends_at: float | None = None
+
+
+class JobRow(JobLook):
+    """One job as the scheduler shows it."""
+
+    job_id: str
+    work_dir: str
+    submitted_at: float | None = None
     exit_code: int | None = None
 
 

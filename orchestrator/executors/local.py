@@ -6,7 +6,7 @@ no queue and no room to wait for; only this machine's GPUs are handed out, a slo
 unless others' jobs are on them (`gpus_of_slot`).
 
 GPUs are counted by `nvidia-smi -L`: it comes with the driver, and it shows what this process may use (in a container
-that was given two of eight, those two). Where it is missing or hangs, by the driver's folders in `/proc`.
+that was given two of eight, those two).
 """
 
 from __future__ import annotations
@@ -40,14 +40,12 @@ from orchestrator.processes import ProcessId, is_alive, send_signal
 
 #: Without the driver's persistence mode the first answer takes seconds; a driver that needs longer hangs.
 QUESTION_TIMEOUT_S = 20.0
-#: A folder for each GPU, named by its place on the bus.
-DRIVER_FOLDER = Path("/proc/driver/nvidia/gpus")
 
 _GPU = re.compile(r"GPU (\d+): ")
 _MIG = re.compile(r"\s+MIG .*\(UUID: (MIG-[^)]+)\)")
 
 
-def visible_gpus(env: Mapping[str, str], folder: Path = DRIVER_FOLDER) -> tuple[str, ...]:
+def visible_gpus(env: Mapping[str, str]) -> tuple[str, ...]:
     """What jobs with the environment `env` may use, as CUDA_VISIBLE_DEVICES names it; empty where there is none.
 
     A CUDA_VISIBLE_DEVICES in `env` is taken at its word: it names all of them, in its order.
@@ -65,10 +63,7 @@ def visible_gpus(env: Mapping[str, str], folder: Path = DRIVER_FOLDER) -> tuple[
             check=True,
         )
     except (OSError, subprocess.SubprocessError):
-        try:
-            return tuple(str(index) for index, _ in enumerate(folder.iterdir()))
-        except OSError:
-            return ()
+        return ()
     return listed_gpus(answer.stdout)
 
 
@@ -124,29 +119,20 @@ def gpu_environment(
     return {**order, "CUDA_VISIBLE_DEVICES": ",".join(gpus_of_slot(there, slot, wanted, carried))}
 
 
-def sharing(there: Sequence[str], slots: int, places: int, wanted: int) -> str:
+def sharing(there: Sequence[str], places: int, wanted: int) -> str:
     """What a person should know of slots that share GPUs, in one sentence, what to do behind the semicolon; empty where
     none do. `places`: so many of the slots run at once.
     """
     if not there or not wanted:
         return ""
-    count = len(there)
-    here = counted(count, "GPU")
-    if wanted > count:
-        every = f" of the {slots} slots" if slots > 1 else ""
-        return (
-            f"slurm.gpus asks for {wanted}, and this machine has {here}: each{every} gets no more; set it to {count}."
-        )
-    if places * wanted <= count:
+    here = counted(len(there), "GPU")
+    if wanted > len(there):
+        return f"slurm.gpus asks for {wanted}, and this machine has {here}: no slot gets more; set it to {len(there)}."
+    if places * wanted <= len(there):
         return ""
-    are_all = places == slots
-    who = f"{places} slots" + ("" if are_all else " at a time") + ("" if wanted == 1 else f" of {wanted} GPUs each")
-    alone = count // wanted
-    fitting = "1 slot would not have to" if alone == 1 else f"with {alone} slots each has its own"
-    fitting = fitting if are_all else f"with slurm.max_jobs at {alone} none has to"
     return (
-        f"{who} share {here} of this machine: each trains more slowly, and a GPU's memory must hold all slots on it; "
-        f"{fitting}."
+        f"{places} slots at a time, of {counted(wanted, 'GPU')} each, share {here} of this machine: each trains more "
+        f"slowly, and a GPU's memory must hold all on it; with slurm.max_jobs at {len(there) // wanted} none shares."
     )
 
 

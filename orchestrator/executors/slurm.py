@@ -76,19 +76,14 @@ class Partitions(Frozen):
     error: str | None = None
 
 
-class Ended(Frozen):
-    """A command that ended by itself."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
 class NoAnswer(Frozen):
     """A command that gave no answer. `started` is False where it was certainly never run."""
 
     why: str
     started: bool
+
+
+Answer = subprocess.CompletedProcess[str] | NoAnswer
 
 
 class SlurmExecutor:
@@ -197,7 +192,7 @@ class SlurmExecutor:
         """The site's MinJobAge, asked once; its default while the controller does not answer."""
         if self._min_job_age_s is None:
             answer = self._run("scontrol", "show", "config")
-            if isinstance(answer, Ended) and answer.returncode == 0:
+            if not isinstance(answer, NoAnswer) and answer.returncode == 0:
                 # 0 means that nothing is ever purged; then the default is as safe as any other.
                 self._min_job_age_s = parse_min_job_age_s(answer.stdout) or DEFAULT_MIN_JOB_AGE_S
         return DEFAULT_MIN_JOB_AGE_S if self._min_job_age_s is None else self._min_job_age_s
@@ -237,7 +232,7 @@ class SlurmExecutor:
                     found.append((row, f"{base}/{name}"))
         return jobs_of_run(found, is_same_folder)
 
-    def _run(self, *command: str) -> Ended | NoAnswer:
+    def _run(self, *command: str) -> Answer:
         return run_command(command, self._env, self._timeout_s)
 
 
@@ -254,7 +249,7 @@ def scrubbed(env: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in env.items() if key == "SLURM_CONF" or not key.startswith(_SPEAKING)}
 
 
-def run_command(command: Sequence[str], env: Mapping[str, str], timeout_s: float) -> Ended | NoAnswer:
+def run_command(command: Sequence[str], env: Mapping[str, str], timeout_s: float) -> Answer:
     """Run one command, in the folder of who started us (jobs know it as SLURM_SUBMIT_DIR), or in / where it is gone.
 
     At the time limit it is killed with all its children: sites wrap Slurm's commands in scripts.
@@ -286,7 +281,7 @@ def run_command(command: Sequence[str], env: Mapping[str, str], timeout_s: float
             raise
     # Folders have any bytes in their names, and ours must be known again.
     out, words = stdout.decode("utf-8", "surrogateescape"), stderr.decode("utf-8", "replace")
-    return Ended(returncode=child.returncode, stdout=out, stderr=words)
+    return subprocess.CompletedProcess(command, child.returncode, out, words)
 
 
 def _folder_to_run_in() -> str | None:
@@ -303,5 +298,5 @@ def _kill_group(child: subprocess.Popen[bytes]) -> None:
         os.killpg(child.pid, signal.SIGKILL)
 
 
-def _complaint(name: str, answer: Ended) -> str:
+def _complaint(name: str, answer: subprocess.CompletedProcess[str]) -> str:
     return own_words(answer.stderr) or f"{name} ended with {answer.returncode} and no word"

@@ -132,7 +132,7 @@ def notes_of(asked: StartRequest) -> list[str]:
     """What the person who types `start` should know, a sentence each."""
     config = asked.config
     here = visible_gpus(os.environ) if executor_of(asked) == "local" else ()
-    shared = sharing(here, config.slots, config.places, config.slurm.gpus)
+    shared = sharing(here, config.places, config.slurm.gpus)
     wandb = wandbnotes.notes(config.wandb, os.environ)
     return [*warnings_of(config), *([shared] if shared else []), *wandb, *asked.notes]
 

@@ -16,7 +16,6 @@ that were submitted just now.
 from __future__ import annotations
 
 import contextlib
-import errno
 import sys
 import time
 from collections.abc import Callable
@@ -44,8 +43,6 @@ WORD_LOOK_S = 1.0
 #: A crontab's line may fail to run so often before it counts as gone; farther apart than that, ticks are a person's.
 TICKS_MISSED = 3
 LONGEST_BETWEEN_TICKS_S = 15 * 60.0
-#: So long a folder with nothing beside it is waited for: a server is restarted, a disk mounted again.
-AWAY_S = 6 * 3600.0
 
 
 class Owner(Frozen):
@@ -227,7 +224,6 @@ class Lease:
         self.run_dir = run_dir
         self.owner = owner
         self._monotonic = monotonic
-        self._away_since: float | None = None
         self.record = to_json(owner.model_dump(mode="json"))
 
     @property
@@ -280,23 +276,10 @@ class Lease:
     def check(self) -> None:
         """Call before every submission and cancellation. Errors: LeaseLost, OSError."""
         newest = highest_epoch(self.run_dir)
-        self._away_since = None if newest >= 0 else self._away_since
-        if newest < 0 and self._is_away():
-            path = str(self.run_dir.path.parent)
-            raise FileNotFoundError(errno.ENOENT, "it is missing or empty, as a disk is that is not mounted", path)
         if newest < 0 or (newest == self.epoch and not self._is_ours()):
             raise LeaseLost("lease.folder-gone", path=self.run_dir.path)
         if newest != self.epoch:
             raise LeaseLost("lease.taken", owner=read_owner(self.run_dir, newest), epoch=self.epoch)
-
-    def _is_away(self) -> bool:
-        """Whether our folder may come back: where nothing at all is left beside it, the disk itself may be away. After
-        `AWAY_S` it is taken for removed.
-        """
-        if self.run_dir.disk.names(self.run_dir.path.parent):
-            return False
-        self._away_since = self._monotonic() if self._away_since is None else self._away_since
-        return self._monotonic() - self._away_since < AWAY_S
 
     def passed_by(self, *, sleep: Callable[[float], None] = time.sleep) -> Owner | None:
         """Who took this run over, where it only looked once: a tick of a job, a crontab or a person while this

@@ -153,8 +153,7 @@ def asked_for(
         run = load_run(run_dir)
         value = run.config.model_dump(mode="json", exclude_unset=True)
         recorded = parse_config(apply_overrides(value, overrides), f"run {name}", overrides)
-        notes = () if fork is not None else _left_in_the_file(recorded, Path(run.config_path), run_dir)
-        asked = StartRequest(recorded, Path(run.config_path), run_dir, notes=notes, for_s=for_s)
+        asked = StartRequest(recorded, Path(run.config_path), run_dir, for_s=for_s)
     else:
         config = load_config(path, overrides)
         run_dir = run_dir_of(config, path)
@@ -186,36 +185,6 @@ def with_world_size(asked: StartRequest) -> StartRequest:
     else:
         how = f"; each trains on its own{seeds}" if count > 1 else ""
     return replace(asked, notes=(*asked.notes, f"--ddp-world-size {count}: {many}{how}."))
-
-
-def _left_in_the_file(recorded: RunConfig, path: Path, run_dir: RunDir) -> tuple[str, ...]:
-    """What the run's config file says otherwise than the run's record: an edit is expected to count."""
-    try:
-        file = load_config(path, {})
-    except ConfigError:
-        return ()  # it is gone or broken, and the run does not need it
-    if run_dir_of(file, path).path != run_dir.path or file.run_name != recorded.run_name:
-        return ()  # it is another run's by now
-    changed = sorted(_differences(recorded.model_dump(mode="json"), file.model_dump(mode="json")))
-    if not changed:
-        return ()
-    note = (
-        f"{path} says otherwise than this run's own config: {', '.join(changed)}. The run goes on with its own; "
-        f"`orchestrator start --config {path}` takes the file's."
-    )
-    return (note,)
-
-
-def _differences(a: dict[str, Any], b: dict[str, Any], prefix: str = "") -> list[str]:
-    """The dotted fields in which two configs of the same fields differ."""
-    found: list[str] = []
-    for name in a.keys() | b.keys():
-        one, other = a.get(name), b.get(name)
-        if isinstance(one, dict) and isinstance(other, dict):
-            found += _differences(one, other, f"{prefix}{name}.")
-        elif one != other:
-            found.append(f"{prefix}{name}")
-    return found
 
 
 def _forked(asked: StartRequest, fork: str) -> StartRequest:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -19,9 +19,7 @@ from typing import Any
 from anchorleg.files import to_json
 from anchorleg.places import user_path
 from orchestrator.config import RunConfig
-from orchestrator.decisions.models import Gone, Ledger, Submit, Verdict, parse_token
-from orchestrator.decisions.sightings import RECORD_WAIT_S
-from orchestrator.decisions.verdicts import judge
+from orchestrator.decisions.models import Ledger, Submit, parse_token
 from orchestrator.disk import read_json_or_none
 from orchestrator.errors import ConfigError
 from orchestrator.executors.base import JobRequest
@@ -133,13 +131,8 @@ def job_script(
     )
 
 
-#: Job folders of a slot that stay for `logs`, however they ended.
-JOBS_KEPT = 20
-#: Beside them, the newest of those that did not end well: a program that is preempted, or cut at its walltime, every
-#: half hour leaves 4,000 a season.
-FAILURES_KEPT = 100
-#: After an end, so many folders beyond the kept ones are judged: the rest was before, and how it ended does not change.
-JUDGED = 20
+#: Job folders of a slot that stay for `logs`: a program that is preempted each half hour leaves 4,000 a season.
+JOBS_KEPT = 100
 
 
 #: The simulator steps one environment of a core while another waits for its action.
@@ -262,33 +255,6 @@ def make_job_folders(run: Run, run_dir: RunDir, submits: Iterable[Submit]) -> di
     return made
 
 
-def made_again(
-    run: Run, run_dir: RunDir, ledger: Ledger, now: float, check: Callable[[], None]
-) -> list[dict[str, Any]]:
-    """What somebody removed under live jobs and they still need, made again: their folders, and their slots' settings.
-    An event for each. `check` is called before: a run that is gone, or another owner's, is left alone. Errors: OSError.
-    """
-    found: list[dict[str, Any]] = []
-    names, slots = run_dir.disk.names(run_dir.jobs), run_dir.disk.names(run_dir.path / "slots")
-    for slot in ledger.slots:
-        for attempt in slot.attempts if slot.occupied else ():
-            # What another machine wrote may not show yet.
-            live = [s for s in attempt.live if now - s.intent_at > RECORD_WAIT_S]
-            if live and str(slot.index) not in slots:
-                check()
-                _write_settings(run, run_dir, slot.index)
-                found.append({"kind": "made again", "slot": slot.index, "what": f"slots/{slot.index}"})
-            for one in live:
-                if one.token not in names:
-                    behind = [a.number for a in slot.attempts for s in a.submissions if s.job_id == one.after]
-                    action = Submit(slot.index, attempt.number, one.token, one.after, max(behind, default=None))
-                    check()
-                    with suppress(FileExistsError, ConfigError):
-                        make_job_folder(run, run_dir, action)
-                        found.append({"kind": "made again", "slot": slot.index, "what": f"jobs/{one.token}"})
-    return found
-
-
 def _write_settings(run: Run, run_dir: RunDir, slot: int) -> None:
     """What the slot's program reads from ANCHORLEG_CONFIG, where it is otherwise there, or not at all."""
     path, settings = run_dir.settings(slot), run.config.settings_of(slot)
@@ -298,9 +264,8 @@ def _write_settings(run: Run, run_dir: RunDir, slot: int) -> None:
 
 
 def drop_old_job_folders(run_dir: RunDir, ledger: Ledger, slots: Collection[int]) -> None:
-    """Keep all that the ledger still speaks of; where a job was, the newest `JOBS_KEPT` folders of each of these slots,
-    too, and of the others the newest `FAILURES_KEPT` that did not end well. To be called after every end in a slot, and
-    where a submission proved to have never been accepted.
+    """Keep all that the ledger still speaks of, and of each of these slots the newest `JOBS_KEPT` folders where a job
+    was. To be called after every end in a slot, and where a submission proved to have never been accepted.
     """
     spoken = {s.token for slot in ledger.slots for attempt in slot.attempts for s in attempt.submissions}
     by_slot: dict[int, list[tuple[int, str]]] = {}
@@ -312,14 +277,9 @@ def drop_old_job_folders(run_dir: RunDir, ledger: Ledger, slots: Collection[int]
             by_slot.setdefault(parsed[0], []).append((parsed[1], token))
         else:
             _drop(run_dir, token)
-    for slot, tokens in by_slot.items():
-        failures = 0
-        for place, (number, token) in enumerate(sorted(tokens, reverse=True)[JOBS_KEPT:]):
-            if token in spoken:
-                continue
-            if failures < FAILURES_KEPT and (place >= JUDGED or not _ended_well(run_dir, slot, number)):
-                failures += 1
-            else:
+    for tokens in by_slot.values():
+        for _, token in sorted(tokens, reverse=True)[JOBS_KEPT:]:
+            if token not in spoken:
                 _drop(run_dir, token)
 
 
@@ -338,8 +298,3 @@ def _drop(run_dir: RunDir, token: str) -> None:
         if name.startswith("job-") and run_dir.disk.link_target(link) == f"../jobs/{token}/{name}":
             run_dir.disk.remove(link)
     run_dir.disk.remove_tree(run_dir.job(token))
-
-
-def _ended_well(run_dir: RunDir, slot: int, number: int) -> bool:
-    verdict, _ = judge(read_evidence(run_dir, slot, number, with_log=False), Gone(proof="", at=0.0))
-    return verdict in {Verdict.FINISHED, Verdict.HANDED_OVER}

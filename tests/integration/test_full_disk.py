@@ -10,8 +10,6 @@ import pytest
 from full_disk import fill, fill_inodes
 from relay import NewRelay, Relay
 
-from orchestrator.decisions.verdicts import NO_INODES
-
 #: Whether the job's error output found room, nobody can say before.
 CAUSES = ("no space left on the disk", "it left no word, and the disk is full")
 
@@ -60,4 +58,3 @@ def test_a_full_table_of_inodes_is_told_from_a_full_disk(new_relay: NewRelay, sm
     shutil.rmtree(ballast)
     assert relay.ended(controller) == 0, relay.output()
     assert relay.counted() == 60
-    assert NO_INODES in relay.run("explain", "0").out

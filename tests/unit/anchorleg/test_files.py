@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import signal
 import subprocess
@@ -12,19 +11,15 @@ import pytest
 from daemons import PATIENCE_S
 from leftovers import descriptors_below, unfinished
 
-from anchorleg import files
 from anchorleg.files import (
     append_lines,
     as_line,
     create_exclusive,
-    make_folder,
     patiently,
     publish_folder,
-    read_json_or_none,
     read_regular,
     sweep_temporary,
     write_bytes,
-    write_json,
 )
 
 OLD, NEW = b"old " * 5000, b"new! " * 7000
@@ -155,24 +150,8 @@ class TestErrors:
         assert [path.name for path in tmp_path.iterdir()] == ["it"]
         assert (tmp_path / "it").read_bytes() == OLD
 
-    def test_a_full_disk_creates_nothing(self, tmp_path: Path, full_disk: None) -> None:
-        with pytest.raises(OSError, match="No space left"):
-            create_exclusive(tmp_path / "claim", NEW)
-        assert list(tmp_path.iterdir()) == []
-
-    def test_a_value_that_is_no_json_never_reaches_the_file(self, tmp_path: Path) -> None:
-        write_json(tmp_path / "it", {"a": 1})
-        with pytest.raises(ValueError, match="JSON"):
-            write_json(tmp_path / "it", {"a": float("nan")})
-        assert json.loads((tmp_path / "it").read_text()) == {"a": 1}
-
 
 class TestExclusiveCreation:
-    def test_the_first_makes_it_and_the_second_learns_so(self, tmp_path: Path) -> None:
-        assert create_exclusive(tmp_path / "claim", b"one")
-        assert not create_exclusive(tmp_path / "claim", b"two")
-        assert (tmp_path / "claim").read_bytes() == b"one"
-
     def test_a_repeated_link_that_found_its_own_success_is_a_success(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -212,13 +191,6 @@ class TestExclusiveCreation:
         assert sorted(answers) == [b"False"] * 4 + [b"True"]
         assert (tmp_path / "claim").read_bytes() == str(answers.index(b"True")).encode()
         assert [path.name for path in tmp_path.iterdir()] == ["claim"]
-
-
-def test_lines_are_appended_whole(tmp_path: Path) -> None:
-    for number in range(3):
-        append_lines(tmp_path / "events", as_line({"n": number, "text": "a\nb"}))
-    lines = (tmp_path / "events").read_text().splitlines()
-    assert [json.loads(line)["n"] for line in lines] == [0, 1, 2]
 
 
 def test_a_line_that_was_written_in_part_spoils_no_other(tmp_path: Path) -> None:
@@ -275,13 +247,6 @@ def test_what_no_moment_changes_is_tried_once(number: int, tries: int) -> None:
     assert (len(looked), len(paused)) == (tries, tries - 1)
 
 
-def test_a_hint_that_is_absent_torn_or_too_deep_is_none(tmp_path: Path) -> None:
-    (tmp_path / "torn").write_text('{"a":')
-    (tmp_path / "deep").write_text("[" * 100_000)
-    for name in ("torn", "deep", "absent"):
-        assert read_json_or_none(tmp_path / name) is None
-
-
 def test_what_killed_writers_left_goes_and_nothing_else_and_nothing_behind_a_link(tmp_path: Path) -> None:
     folder, link = tmp_path / "here", tmp_path / "link"
     folder.mkdir()
@@ -307,21 +272,7 @@ def test_a_folder_is_never_published_over_another(tmp_path: Path) -> None:
     assert (tmp_path / "100" / "100").exists()
 
 
-def test_every_name_on_the_way_to_a_new_folder_is_made_durable(tmp_path, monkeypatch):
-    made = []
-    monkeypatch.setattr(files, "fsync_folder", made.append)
-    make_folder(tmp_path / "a" / "b")
-    assert set(made) == {tmp_path, tmp_path / "a"}
-    assert (tmp_path / "a" / "b").is_dir()
-    make_folder(tmp_path / "a" / "b")
-    assert len(made) == 2
-
-
 class TestAFileOfSomebodyElse:
-    def test_no_more_of_it_is_read_than_was_asked_for(self, tmp_path):
-        (tmp_path / "file").write_bytes(b"12345")
-        assert [read_regular(tmp_path / "file", most) for most in (3, 5, 9)] == [b"123", b"12345", b"12345"]
-
     @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
     def test_what_is_none_is_not_waited_for_and_no_descriptor_stays(self, tmp_path, make):
         make(tmp_path / "file")
@@ -329,11 +280,3 @@ class TestAFileOfSomebodyElse:
             read_regular(tmp_path / "file", 9)
         assert caught.value.errno == errno.EINVAL
         assert descriptors_below(tmp_path) == []
-
-    def test_a_link_is_followed_where_that_is_wanted(self, tmp_path):
-        (tmp_path / "file").write_bytes(b"12345")
-        (tmp_path / "link").symlink_to("file")
-        assert read_regular(tmp_path / "link", 9, follow=True) == b"12345"
-        with pytest.raises(OSError) as caught:  # noqa: PT011 - its number says it
-            read_regular(tmp_path / "link", 9)
-        assert caught.value.errno == errno.ELOOP

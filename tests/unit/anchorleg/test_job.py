@@ -65,16 +65,9 @@ def slot(tmp_path: Path) -> SlotFolder:
 
 
 class TestWhereAnAttemptMayStart:
-    def test_the_first_one_starts_from_scratch(self, slot: SlotFolder) -> None:
-        assert slot.candidates(0) == []
-
     def test_the_newest_checkpoint_of_the_one_before_comes_first(self, slot: SlotFolder) -> None:
         slot.attempt(0, 90, 100, 200, parent=None)
         assert slot.candidates(1) == [(0, 200), (0, 100), (0, 90)]
-
-    def test_steps_are_numbers_not_words(self, slot: SlotFolder) -> None:
-        slot.attempt(0, 9, 10, parent=None)
-        assert slot.candidates(1)[0] == (0, 10)
 
     def test_an_unfinished_checkpoint_is_none(self, slot: SlotFolder) -> None:
         slot.attempt(0, 100, parent=None)
@@ -122,11 +115,6 @@ class TestWhereAnAttemptMayStart:
         assert slot.candidates(12) == [(11, 500), (11, 150), (11, 90), (7, 100)]
         assert slot.candidates(8) == [(7, 100)]
 
-    def test_what_began_before_a_decision_to_go_back_was_seen_can_be_taken_back_with_it(self, slot: SlotFolder) -> None:
-        slot.attempt(7, 100, 300, parent=None).attempt(8, 400, parent=(7, 300)).roll_back(7, 100)
-        (slot.path / "rollbacks/0.json").unlink()
-        assert slot.candidates(9) == [(8, 400), (7, 300), (7, 100)]
-
     def test_a_damaged_decision_to_go_back_is_an_error(self, slot: SlotFolder) -> None:
         slot.attempt(0, 50, parent=None).roll_back(0, 10)
         (slot.path / "rollbacks/0.json").write_text("{}")
@@ -137,26 +125,10 @@ class TestWhereAnAttemptMayStart:
         slot.attempt(0, 100, parent=None).attempt(1).attempt(0, 200)
         assert slot.candidates(2) == [(0, 200), (0, 100)]
 
-    def test_an_attempt_that_left_no_folder_hides_nothing(self, slot: SlotFolder) -> None:
-        slot.attempt(0, 100, parent=None)
-        assert slot.candidates(7) == [(0, 100)]
-
-    def test_attempts_above_are_never_looked_at(self, slot: SlotFolder) -> None:
-        slot.attempt(0, 100, parent=None).attempt(1, 200, parent=(0, 100)).attempt(2, 300, parent=(1, 200))
-        assert slot.candidates(1) == [(0, 100)]
-
     def test_the_ghost_of_a_ghost_stays_hidden_down_the_whole_line(self, slot: SlotFolder) -> None:
         slot.attempt(0, 10, parent=None).attempt(1, 20, parent=(0, 10)).attempt(2, 30, parent=(1, 20))
         slot.attempt(0, 99).attempt(1, 98)
         assert slot.candidates(3) == [(2, 30), (1, 20), (0, 10)]
-
-    def test_a_decision_that_cannot_be_read_is_not_taken_for_no_decision(self, slot: SlotFolder) -> None:
-        slot.attempt(0, 100, parent=None).attempt(1, parent=(0, 100)).attempt(0, 200)
-        parent = slot.path / "attempts/1/parent.json"
-        parent.unlink()
-        parent.mkdir()  # reading it raises an OSError that is not "absent", like a stale handle of a network folder
-        with pytest.raises(OSError, match="parent"):
-            slot.candidates(2)
 
     @pytest.mark.parametrize("text", [*NO_DECISIONS, *(json.dumps(circle) for circle in CIRCLES)])
     def test_a_decision_that_is_none_is_one_sentence(self, slot: SlotFolder, text: str) -> None:
@@ -182,27 +154,11 @@ class TestWhereAnAttemptMayStart:
         record = json.loads((slot.path / "attempts/1/parent.json").read_text())
         assert record == {"attempt": 0, "step": 100, "checkpoint": "100"}
 
-    def test_where_nothing_is_good_it_starts_from_scratch_and_says_so(self, slot: SlotFolder) -> None:
-        slot.attempt(0, 100, parent=None).attempt(1)
-        assert slot.job(1).choose_parent(lambda _: False) is None
-        assert json.loads((slot.path / "attempts/1/parent.json").read_text())["attempt"] is None
-
 
 class TestTheHistory:
     def test_each_attempt_is_cut_where_its_successor_began(self, slot: SlotFolder) -> None:
         slot.attempt(0, 100, 200, parent=None).attempt(1, 250, parent=(0, 200)).attempt(2, parent=(1, 250))
         assert lineage(slot.path) == [Stretch(0, 0, 200), Stretch(1, 200, 250), Stretch(2, 250, None)]
-
-    def test_an_attempt_that_saved_nothing_is_not_in_it(self, slot: SlotFolder) -> None:
-        slot.attempt(0, 100, parent=None).attempt(1, parent=(0, 100)).attempt(2, parent=(0, 100))
-        assert lineage(slot.path) == [Stretch(0, 0, 100), Stretch(2, 100, None)]
-
-    def test_a_claim_without_a_decision_does_not_end_the_one_before(self, slot: SlotFolder) -> None:
-        slot.attempt(0, 100, parent=None).attempt(1)
-        assert lineage(slot.path) == [Stretch(0, 0, None)]
-
-    def test_a_slot_without_attempts_has_none(self, slot: SlotFolder) -> None:
-        assert lineage(slot.path) == []
 
     def test_its_stretches_meet_without_a_gap(self, slot: SlotFolder) -> None:
         slot.attempt(0, 5, 10, parent=None)
@@ -217,17 +173,9 @@ class TestSuperseded:
         slot.attempt(1).attempt(2).attempt(3, claimed=False)
         assert slot.job(1).superseded_by() == 2
 
-    def test_not_by_a_folder_without_a_claim(self, slot: SlotFolder) -> None:
-        slot.attempt(1).attempt(10, claimed=False)
-        assert slot.job(1).superseded_by() is None
-
     def test_not_by_itself_or_older_ones(self, slot: SlotFolder) -> None:
         slot.attempt(0).attempt(1)
         assert slot.job(1).superseded_by() is None
-
-    def test_attempt_ten_is_above_attempt_nine(self, slot: SlotFolder) -> None:
-        slot.attempt(9).attempt(10)
-        assert slot.job(9).superseded_by() == 10
 
 
 class TestStandalone:
@@ -235,16 +183,8 @@ class TestStandalone:
         slot.attempt(0).attempt(4, claimed=False)
         assert [Job.standalone(slot.run_dir).attempt for _ in range(2)] == [5, 6]
 
-    def test_its_claim_is_seen_by_the_attempts_below(self, slot: SlotFolder) -> None:
-        slot.attempt(0)
-        Job.standalone(slot.run_dir)
-        assert slot.job(0).superseded_by() == 1
-
 
 class TestHandOver:
-    def test_nobody_asks_for_one(self, slot: SlotFolder) -> None:
-        assert slot.job(0).hand_over_reason() is None
-
     def test_the_deadline_asks_at_its_second(self, slot: SlotFolder) -> None:
         now = [99.9]
         job = slot.job(0, deadline=100.0, clock=lambda: now[0])
@@ -282,29 +222,8 @@ class TestSaving:
             slot.attempt(0).job(0).save_checkpoint(step, lambda folder: (folder / "x").touch())
         assert list((slot.path / "attempts/0/checkpoints").iterdir()) == []
 
-    def test_a_step_of_another_kind_of_whole_number_is_found(self, slot: SlotFolder) -> None:
-        class Whole:
-            def __index__(self) -> int:
-                return 7
-
-        step: Any = Whole()
-        slot.attempt(0, parent=None).job(0).save_checkpoint(step, lambda folder: (folder / "x").touch())
-        assert slot.candidates(1) == [(0, 7)]
-
 
 class TestTheEnvironment:
-    def test_outside_a_job_there_is_none(self) -> None:
-        assert Job.from_environment({"PATH": "/bin"}) is None
-
-    def test_the_shims_words_are_read(self) -> None:
-        names = {"RUN_DIR": "/r", "SLOT": "2", "ATTEMPT": "7", "CONFIG": "", "DEADLINE": "12.5"}
-        names |= {"HANDOVER_FILE": "/j/hand-over", "SCRATCH": "/tmp/s"}
-        job = Job.from_environment({f"ANCHORLEG_{name}": value for name, value in names.items()})
-        assert job is not None
-        assert (job.slot, job.attempt, job.config, job.deadline) == (2, 7, None, 12.5)
-        assert job.attempt_dir == Path("/r/slots/2/attempts/7")
-        assert (job.shared_dir, job.accepts_contributions) == (Path("/r/shared"), False)
-
     def test_what_other_machines_see_is_where_the_shim_says(self) -> None:
         names = {"RUN_DIR": "/r", "SLOT": "0", "ATTEMPT": "0", "HANDOVER_FILE": "/h", "SCRATCH": "/s"}
         names |= {"RUN_ID": "mt10-0123abcd", "RUN_NAME": "mt10", "SHARED_DIR": "/group/us", "CONTRIBUTIONS": "1"}
@@ -314,13 +233,6 @@ class TestTheEnvironment:
         assert (job.run_id, job.run_name, job.shared_dir) == ("mt10-0123abcd", "mt10", Path("/group/us"))
         assert job.accepts_contributions
         assert job.terms == {"rows_per_day": 5000}
-
-    def test_a_report_is_one_whole_file(self, slot: SlotFolder) -> None:
-        slot.attempt(0)
-        slot.job(0, clock=lambda: 5.0).report(step=3, total=9, checkpoint_step=2, steps_per_s=1.5)
-        value = json.loads((slot.path / "attempts/0/progress.json").read_text())
-        assert value == {"step": 3, "total": 9, "checkpoint_step": 2, "at": 5.0, "steps_per_s": 1.5}
-        assert [path.name for path in (slot.path / "attempts/0").iterdir() if path.suffix == ".tmp"] == []
 
 
 LEAVING = """

@@ -30,10 +30,6 @@ def test_each_kind_has_its_folder(kind, linux, apple):
         assert base_folder(kind, stated, platform) == Path("/scratch/anna")
 
 
-def test_a_relative_folder_is_ignored():
-    assert runs_folder({**HOME, "XDG_STATE_HOME": "here"}) == Path("/home/anna/.local/state/anchorleg/runs")
-
-
 def test_an_account_without_a_name_and_a_home_folder_is_no_error(monkeypatch, tmp_path):
     def unknown(_who):
         raise KeyError

@@ -2,33 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from pathlib import Path
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from anchorleg.job import Job
-from anchorleg.places import begin_id, run_id_of
-
-
-@given(st.text(min_size=1, max_size=60).filter(lambda name: not set(name) & set("\0/") and name not in {".", ".."}))
-def test_it_is_of_its_place_and_any_machine_can_write_it(name: str) -> None:
-    try:
-        run_id = run_id_of(Path("/runs") / name)
-    except UnicodeEncodeError:  # no file can have this name
-        return
-    assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}", run_id)
-    assert run_id == run_id_of(Path("/runs") / name) != run_id_of(Path("/other") / name)
-
-
-def test_all_attempts_and_slots_of_a_run_have_one(tmp_path: Path) -> None:
-    run = tmp_path / "mine"
-    jobs = [Job.standalone(run, slot) for slot in (0, 1, 0)]
-    assert {job.run_id for job in jobs} == {run_id_of(run)}
-    begin_id(run)
-    assert run_id_of(run) == jobs[0].run_id
+from anchorleg.places import run_id_of
 
 
 def test_a_run_begun_anew_has_another(tmp_path: Path) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import stat
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
-from live_rings import ring_of, slot_of, wish_in
+from live_rings import ring_of, wish_in
 
 from anchorleg.job import Job
 from anchorleg.live import showing
@@ -54,23 +52,6 @@ def test_nobody_looks_and_nothing_is_written(program):
     assert not program.job.show({"badges": 1}, jpeg=PICTURE)
     assert not program.job._showing.show(facts={}, jpeg=None, task="", episode=0, step=0, score=0, success=None)
     assert not ring_of(program.folder, RUN, 2).exists()
-
-
-def test_a_watcher_finds_where_to_leave_its_wish(tmp_path):
-    job = Job(tmp_path / "run", 0, 0, run_id=RUN)
-    job.watched()
-    assert slot_of(tmp_path / "run" / "shared", RUN).is_dir()
-
-
-def test_in_a_groups_folder_a_program_closes_nothing_to_the_group_whatever_the_umask(tmp_path):
-    tmp_path.chmod(0o2750)
-    before = os.umask(0o077)
-    try:
-        Showing(tmp_path, RUN, 2, 5)
-    finally:
-        os.umask(before)
-    made = slot_of(tmp_path, RUN, 2)
-    assert {stat.S_IMODE(path.stat().st_mode) for path in (made, *list(made.parents)[:3])} == {0o2750}
 
 
 def test_what_is_shown_says_whose_it_is(program):
@@ -137,9 +118,3 @@ def test_a_full_disk_is_nothing_to_the_program(program, monkeypatch):
         assert not program.job.show({"a": 1})
     program.now += 1.0
     assert program.job.show({"a": 1})
-
-
-def test_a_folder_that_cannot_be_made_is_nothing_to_the_program(tmp_path):
-    (tmp_path / "file").write_bytes(b"")
-    job = Job(tmp_path / "run", 0, 0, run_id=RUN, shared_dir=tmp_path / "file")
-    assert (job.watched(), job.show({"a": 1})) == (0, False)

@@ -34,26 +34,11 @@ def left_behind(where: Path) -> Path:
     return Path(done.stdout.strip())
 
 
-def test_a_folder_goes_with_all_that_is_in_it(tmp_path: Path) -> None:
-    folder = HeldFolder("ours", tmp_path)
-    (folder.path / "below").mkdir()
-    folder.remove()
-    folder.remove()
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_next_one_removes_what_a_killed_process_left_and_nothing_of_one_that_lives(tmp_path: Path) -> None:
     held = HeldFolder("ours", tmp_path)
     assert left_behind(tmp_path).is_dir()
     folder = HeldFolder("ours", tmp_path)
     assert {*tmp_path.iterdir()} == {held.path, folder.path}
-
-
-def test_a_pattern_names_more_kinds(tmp_path: Path) -> None:
-    left_behind(tmp_path)
-    with HeldFolder("mine", tmp_path, like="ours|others") as folder:
-        assert {*tmp_path.iterdir()} == {folder}
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("whose", ["another kind", "another machine", "another user", "no locks"])

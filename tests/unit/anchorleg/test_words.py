@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anchorleg.words import counted, did_you_mean, duration, roughly, sized
+from anchorleg.words import did_you_mean, duration, roughly, sized
 
 
 def test_the_nearest_known_name_is_offered_else_all_else_what_to_do() -> None:
@@ -12,15 +12,6 @@ def test_the_nearest_known_name_is_offered_else_all_else_what_to_do() -> None:
     assert did_you_mean("zzz", ["tiny", "debug"]) == "known here: debug, tiny"
     assert did_you_mean("zzz", ["tiny"], "see the page") == "see the page"
     assert did_you_mean("zzz", []) == "known here: none"
-
-
-def test_one_is_no_plural() -> None:
-    assert (counted(1, "hand-over"), counted(0, "job"), counted(2000, "step"), counted(2, "policy", "policies")) == (
-        "1 hand-over",
-        "0 jobs",
-        "2,000 steps",
-        "2 policies",
-    )
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from refused import refused
 from rich.console import Console
 
 from orchestrator.commands.options import parse_overrides
 from orchestrator.config import (
-    EARLY_SIGNAL_S,
-    START_UP_S,
     RunConfig,
-    apply_overrides,
     check_mixing,
     check_walltime,
     load_config,
@@ -59,29 +54,9 @@ def written(tmp_path: Path, text: str) -> Path:
 
 
 class TestReading:
-    def test_an_empty_config_is_a_whole_run(self, tmp_path: Path) -> None:
-        config = load_config(written(tmp_path, "{}"))
-        assert (config.slots, config.executor, config.slurm.time_limit) == (1, "auto", 4 * 3600)
-
-    def test_a_missing_file_is_named_with_what_to_do(self, tmp_path: Path) -> None:
-        with refused("config.no-file", path=tmp_path / "nowhere.json"):
-            load_config(tmp_path / "nowhere.json")
-
     def test_wrong_json_is_named_by_line_and_column(self, tmp_path: Path) -> None:
         with refused("config.document", why=re.compile("line 3, column 3")):
             load_config(written(tmp_path, '{\n  "slots": 2\n  "run_name": "x"\n}'))
-
-    @pytest.mark.parametrize("text", ["[]", "3", '"text"', "null"])
-    def test_json_that_is_no_object_is_refused(self, tmp_path: Path, text: str) -> None:
-        with refused("config.document"):
-            load_config(written(tmp_path, text))
-
-    def test_a_folder_or_bytes_in_its_place_are_one_sentence(self, tmp_path: Path) -> None:
-        with refused("config.unreadable", path=tmp_path):
-            load_config(tmp_path)
-        (tmp_path / "bytes.json").write_bytes(b"\xff\xf0")
-        with refused("config.document", why=re.compile("line 1")):
-            load_config(tmp_path / "bytes.json")
 
     def test_a_config_survives_being_written_and_read(self) -> None:
         config = parse_config(USERS_EXAMPLE, "c.json")
@@ -137,18 +112,8 @@ class TestRefusals:
         fields = case.get("fields", {})
         assert {name: caught.value.fields.get(name) for name in fields} == fields
 
-    def test_each_mistake_is_an_error_of_its_own(self) -> None:
-        with refused("several") as caught:
-            parse_config({"slots": 0, "nonsense": 1, "slurm": {"gpus": -1}}, "c.json")
-        assert [error.id for error in caught.value.fields["errors"]].count("config.unknown-field") == 1
-        assert len(caught.value.with_id().splitlines()) == len(caught.value.fields["errors"]) == 3
-
 
 class TestWalltime:
-    def test_the_smallest_one_leaves_lead_start_up_and_the_early_signal(self) -> None:
-        assert smallest_time_limit_s(120, "slurm") == 120 + EARLY_SIGNAL_S + START_UP_S
-        assert smallest_time_limit_s(120, "local") == 120 + START_UP_S
-
     @pytest.mark.parametrize("executor", ["slurm", "local"])
     @pytest.mark.parametrize("lead", [1, 120, 600])
     def test_it_is_accepted_and_a_second_less_is_refused_with_the_sum(self, executor: str, lead: int) -> None:
@@ -162,29 +127,10 @@ class TestWalltime:
                 with refused("config.walltime-too-short", lead_s=lead, smallest_s=smallest):
                     check_walltime(config, executor)
 
-    def test_minutes_may_be_written_as_a_number(self) -> None:
-        assert RunConfig.model_validate({"slurm": {"time_limit": 240}}).slurm.time_limit == 4 * 3600
-
     def test_a_run_file_has_it_as_slurm_writes_it(self) -> None:
         config = RunConfig.model_validate({"slurm": {"time_limit": 90}})
         assert config.model_dump(mode="json", exclude_unset=True) == {"slurm": {"time_limit": "1:30:00"}}
         assert RunConfig.model_validate(config.model_dump(exclude_unset=True)) == config
-
-
-class TestTheUsersExample:
-    def test_it_loads_and_means_what_it_says(self, tmp_path: Path) -> None:
-        config = load_config(written(tmp_path, json.dumps(USERS_EXAMPLE)))
-        training = resolve(config.training)
-        assert (training.num_envs, training.off_policy.batch_size, training.device) == (8, 64, "cuda")
-
-    def test_nothing_of_it_is_warned_of(self) -> None:
-        assert warnings_of(parse_config(USERS_EXAMPLE, "c.json")) == []
-
-    def test_a_learning_rate_that_is_zero_before_the_end_is_warned_of(self) -> None:
-        training = {"preset": "arm-a2c", "learning_rate_steps": 5000}
-        [warning] = warnings_of(parse_config({"training": training}, "c"))
-        assert warning.startswith("training.learning_rate_steps: the learning rate is 0 from step 5,000 on")
-        assert warnings_of(parse_config({"training": {"preset": "arm-a2c"}}, "c")) == []
 
 
 class TestOverrides:
@@ -195,10 +141,6 @@ class TestOverrides:
         assert (config.slots, config.slurm.partition, config.slurm.gpus) == (3, "gpu", 0)
         assert config.container is not None
         assert config.container.image == "x.sif"
-
-    def test_a_wrong_one_is_named_like_a_wrong_field(self, tmp_path: Path) -> None:
-        with refused("config.unknown-field", field="slurm.partitoin", near=re.compile('"partition"')):
-            load_config(written(tmp_path, "{}"), {"slurm.partitoin": "gpu"})
 
     @pytest.mark.parametrize(("typed", "value"), [("slots", 0), ("slurm.time_limit", "4h")])
     def test_what_was_typed_is_not_blamed_on_the_file(self, tmp_path: Path, typed: str, value: Any) -> None:
@@ -233,24 +175,8 @@ class TestOverrides:
         algorithm = resolve(config.training_of(0)).algorithm
         assert (algorithm.name, algorithm.clip) == ("ppo", 0.1)
 
-    @pytest.mark.parametrize("item", ["training.seed", "=3", ""])
-    def test_what_is_no_assignment_is_refused(self, item: str) -> None:
-        with refused("cli.no-value", word=item):
-            parse_overrides([item], None, None, None, None)
-
-    @given(st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=4), st.integers())
-    def test_a_dotted_path_reaches_its_place(self, path: list[str], new: int) -> None:
-        value: Any = apply_overrides({"a": {"b": 1}, "c": 5}, {".".join(path): new})
-        for name in path:
-            value = value[name]
-        assert value == new
-
 
 class TestTheTrainingOfASlot:
-    def test_slot_k_trains_with_seed_plus_k(self) -> None:
-        config = parse_config({"slots": 3, "training": {"seed": 40}}, "c")
-        assert [config.training_of(slot).seed for slot in range(3)] == [40, 41, 42]
-
     def test_its_overrides_are_stronger_also_for_the_seed(self) -> None:
         value = {"slots": 2, "slot_overrides": {"1": {"seed": 7, "learning_rate": 0.001}}}
         config = parse_config(value, "c")
@@ -293,8 +219,3 @@ class TestANewOne:
         slurm = json.loads((tmp_path / "new.json").read_text())["slurm"]
         assert (slurm["partition"], slurm["gpus"]) == chosen
         assert ("without CUDA" in said.getvalue()) is without_gpus
-
-    def test_where_all_are_hidden_one_must_be_named(self, tmp_path: Path, sinfo: Path) -> None:
-        sinfo.write_text(f"#!/bin/sh\necho '{self.HEADER.replace('|', MARK)}'\n")
-        with refused("init.no-partition-up"):
-            write_config(tmp_path / "new.json", None, force=False, out=Console(file=io.StringIO()))

@@ -18,7 +18,6 @@ from orchestrator.executors.base import (
     JobState,
     Uncertain,
 )
-from orchestrator.run.lease import TTL_S
 from orchestrator.run.ledger import write_control
 from orchestrator.run.rundir import load_run
 from trainer.config.section import BEGUN, TrainingSection
@@ -91,24 +90,6 @@ class TestEnds:
         world.controller.loop(interrupted=lambda: False, shown=lambda: None)
         assert world.slot.status is SlotStatus.FINISHED
 
-    def test_an_exit_record_is_noticed_long_before_the_next_poll(self, world: World) -> None:
-        ticks: list[float] = []
-
-        def shown() -> None:
-            ticks.append(world.time)
-            if world.time > NOW + 3 and not (world.run_dir.attempt(0, 0) / "exit.json").exists():
-                world.job_claims(exit_code=0)
-
-        world.controller.loop(interrupted=lambda: world.time > NOW + 60, shown=shown)
-        assert world.slot.status is SlotStatus.FINISHED
-        assert ticks[-1] < NOW + 4
-
-    def test_an_answer_from_before_the_clock_was_set_back_is_not_used(self, world: World) -> None:
-        world.tick()
-        world.controller._monotonic = lambda: NOW
-        world.tick(after=-3600)
-        assert world.cluster.asked == ["queue", "queue"]
-
 
 class TestOwnership:
     def test_an_owner_that_was_replaced_neither_submits_nor_writes(self, world: World) -> None:
@@ -163,20 +144,6 @@ class TestOwnership:
         world.controller.loop(interrupted=lambda: world.time > NOW + 5 * BEAT_S, shown=shown)
         changes = [at for (before, _), (after, at) in pairwise(beats) if before != after]
         assert max(b - a for a, b in pairwise([NOW, *changes])) <= BEAT_S + 1
-
-    def test_it_beats_between_submissions_that_each_take_long(self, tmp_path: Path) -> None:
-        world = World(tmp_path, slots=12)
-        beats: list[tuple[int, float]] = []
-
-        def slow() -> None:
-            world.time += 45.0
-            beats.append((world.ledger.beat, world.time))
-
-        world.cluster.before_submit = slow
-        world.tick()
-        changes = [at for (before, _), (after, at) in pairwise(beats) if before != after]
-        assert len(beats) == 12
-        assert max(b - a for a, b in pairwise([NOW, *changes, world.time])) < TTL_S
 
     def test_a_full_disk_is_told_and_outlived(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         tick = world.controller.tick

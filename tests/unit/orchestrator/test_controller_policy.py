@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from builders import NOW
 from one_run import POLL_S, World
-from refused import refused
 
 from anchorleg.files import write_json
 from orchestrator.controller import Controller
@@ -56,15 +55,6 @@ class TestCancelsByAPerson:
         write_control(world.run_dir, "run", now=world.time, by="start")
         world.tick(after=1)
         assert len(world.cluster.submitted) == 2
-
-    def test_a_controller_that_waits_looks_again_when_the_time_is_over(self, world: World) -> None:
-        write_control(world.run_dir, "run", now=NOW, by="start", until=NOW + POLL_S + 7)
-        world.tick()
-        world.job_claims()
-        world.job_shows(JobState.RUNNING)
-        world.tick(after=POLL_S)
-        world.controller._wait(lambda: False, lambda: None)
-        assert world.time - NOW == pytest.approx(POLL_S + 7)
 
     def test_our_own_cancel_is_on_the_disk_before_it_is_sent(self, world: World) -> None:
         world.tick()
@@ -134,21 +124,6 @@ class TestQueueingAhead:
         ahead.tick(after=1)
         assert not hold.exists()
 
-    def test_a_new_controller_takes_an_old_hold_away(self, ahead: World) -> None:
-        (ahead.run_dir.slot(0) / "hold").write_text("an older controller stopped here")
-        ahead.controller = ahead.new_controller()
-        ahead.tick(after=1)
-        assert not (ahead.run_dir.slot(0) / "hold").exists()
-
-    def test_a_place_without_a_queue_gets_none(self, tmp_path: Path) -> None:
-        world = World(tmp_path, relay={"queue_ahead": True})
-        world.cluster.queues_behind = False
-        world.tick()
-        world.job_claims()
-        world.job_shows(JobState.RUNNING)
-        world.tick(after=POLL_S)
-        assert len(world.cluster.submitted) == 1
-
     def test_a_controller_without_a_memory_cancels_neither_job(self, ahead: World) -> None:
         for path in ahead.run_dir.path.glob("ledger-*.json"):
             path.unlink()
@@ -188,14 +163,6 @@ class TestHelpingJobs:
         world.tick()
         assert world.cluster.requests[0].exclude == ("old[1-3]", "hot1", "hot2", "n1")
 
-    def test_a_new_start_forgets_them(self, tmp_path: Path) -> None:
-        world = World(tmp_path)
-        bad = (BadNode(node="n1", excluded_until=NOW + 3600),)
-        world.controller.ledger = world.controller.ledger.model_copy(update={"nodes": bad})
-        write_control(world.run_dir, "run", now=world.time, by="start")
-        world.tick()
-        assert world.cluster.requests[0].exclude == ()
-
     def test_a_request_that_our_exclusions_made_impossible_is_repeated_without_them(self, world: World) -> None:
         bad = (BadNode(node="n1", excluded_until=NOW + 3600),)
         world.controller.ledger = world.controller.ledger.model_copy(update={"nodes": bad})
@@ -213,12 +180,6 @@ class TestPreview:
         (action,) = onlooker.preview(Control())
         assert isinstance(action, Submit)
         assert (names(world), world.cluster.submitted, world.cluster.signalled) == (before, [], [])
-
-    def test_an_onlooker_can_do_nothing_else(self, world: World) -> None:
-        onlooker = Controller(world.run, world.run_dir, Onlooker(), world.cluster, poll_s=POLL_S)
-        with refused("lease.preview"):
-            onlooker.tick()
-        assert world.cluster.submitted == []
 
 
 def test_what_a_full_disk_kept_from_being_saved_is_told_when_it_is(
@@ -238,28 +199,6 @@ def test_what_a_full_disk_kept_from_being_saved_is_told_when_it_is(
     world.tick(after=1)
     world.tick(after=1)
     assert [kind for kind, _ in world.told] == ["finished", "run finished"]
-
-
-def test_a_full_disk_makes_no_long_silence_of_a_short_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each look that could not be written counts from the look before it, not from what was written last."""
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device", "ledger-0.json")
-
-    world.tick()
-    world.job_claims()
-    world.job_shows(JobState.RUNNING)
-    report = {"step": 1, "total": 9, "checkpoint_step": 0, "at": NOW}
-    (world.run_dir.attempt(0, 0) / "progress.json").write_text(json.dumps(report))
-    write_json(world.run_dir.attempt(0, 0) / "heartbeat.json", {"beat": 1})
-    world.tick(after=POLL_S)
-    with monkeypatch.context() as at_first:
-        at_first.setattr("orchestrator.controller.save_ledger", full)
-        for _ in range(30):
-            with pytest.raises(OSError, match="No space"):
-                world.tick(after=2)
-    world.tick(after=2)
-    assert world.slot.attempts[0].quiet_s == pytest.approx(62)
 
 
 def test_where_one_folder_cannot_be_made_no_other_is_left(tmp_path: Path) -> None:
@@ -299,28 +238,3 @@ def test_a_job_whose_folder_somebody_removed_does_not_keep_the_others_from_a_sto
     world.tick(after=1)
     assert (world.run_dir.job(world.cluster.submitted[1]) / "hand-over").exists()
     assert world.cluster.signalled == [("wake", ["101", "102"])]
-
-
-def test_an_end_whose_cause_a_dead_scheduler_does_not_tell_makes_no_tick_without_a_pause(world: World) -> None:
-    ticks: list[float] = []
-    world.tick()
-    world.job_claims(exit_code=75, asked="SIGTERM")
-    world.cluster.error = "slurmctld is down"
-    world.tick(after=POLL_S)
-    tick = world.controller.tick
-    world.controller.tick = lambda: (ticks.append(world.time), tick())[1]  # type: ignore[method-assign]
-    world.controller.loop(interrupted=lambda: len(ticks) >= 50 or world.time > NOW + 200, shown=lambda: None)
-    assert len(ticks) < 40
-    assert world.slot.attempts[0].verdict is None
-
-
-def test_a_person_who_waits_for_a_stop_does_not_wait_for_the_next_poll(world: World) -> None:
-    world.tick()
-    world.job_shows(JobState.RUNNING)
-    world.tick(after=POLL_S)
-    looks = world.cluster.asked.count("queue")
-    write_control(world.run_dir, "stop-now", now=world.time, by="stop")
-    world.tick(after=1)
-    for n in (1, 2):
-        world.tick(after=4)
-        assert world.cluster.asked.count("queue") == looks + n

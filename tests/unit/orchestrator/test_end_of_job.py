@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +14,7 @@ from typing import Any
 
 import pytest
 from builders import NOW
-from daemons import PATIENCE_S, wait_for
+from daemons import PATIENCE_S
 
 from anchorleg.job import Job
 from orchestrator.jobside import LATEST_START_S, end_of_job
@@ -100,25 +98,6 @@ def a_job_of(
     return subprocess.Popen(words, cwd=job_dir, env=env, start_new_session=True)
 
 
-def test_what_a_killed_job_left_on_its_node_the_next_one_removes_and_nothing_of_one_that_lives(tmp_path: Path) -> None:
-    node = tmp_path / "node"
-    node.mkdir()
-    stays = "import os, pathlib, time\npathlib.Path(os.environ['ANCHORLEG_SCRATCH'], 'here').touch()\ntime.sleep(9999)"
-    killed, living = a_job_of(tmp_path, 0, stays), a_job_of(tmp_path, 1, stays)
-    try:
-        wait_for(lambda: len(list(node.glob("*/here"))) == 2, "both programs")
-        os.killpg(killed.pid, signal.SIGKILL)
-        killed.wait(PATIENCE_S)
-        assert a_job_of(tmp_path, 2, "").wait(PATIENCE_S) == 0
-        assert [path.parent.name.startswith("anchorleg-s1-a0-") for path in node.glob("*/here")] == [True]
-        assert len(os.listdir(node)) == 1
-    finally:
-        for job in (killed, living):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(job.pid, signal.SIGKILL)
-            job.wait(PATIENCE_S)
-
-
 @pytest.mark.parametrize("text", ["{}", "null", '{"att'])
 def test_a_damaged_word_on_where_an_attempt_began_ends_the_job_in_a_sentence(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], text: str
@@ -134,19 +113,6 @@ def test_a_damaged_word_on_where_an_attempt_began_ends_the_job_in_a_sentence(
     said = capfd.readouterr().err
     assert f"anchorleg: {told}" in said
     assert "Traceback" not in said
-
-
-def test_where_an_image_unpacks_the_setup_may_say(tmp_path: Path) -> None:
-    (tmp_path / "node").mkdir()
-    stand_in = tmp_path / "apptainer"
-    stand_in.write_text(f'#!/bin/sh\necho "$APPTAINER_TMPDIR $SINGULARITY_TMPDIR" > {tmp_path}/said\n')
-    stand_in.chmod(0o755)
-    image = {"image": "a.sif", "runtime": "apptainer", "binds": [], "gpus": 0}
-    job = a_job_of(tmp_path, 0, "", {"APPTAINER_TMPDIR": "/share/tmp"}, container=image)
-    assert job.wait(PATIENCE_S) == 0
-    own, scratch = (tmp_path / "said").read_text().split()
-    assert own == "/share/tmp"
-    assert Path(scratch).parent == tmp_path / "node"
 
 
 def never(seconds: float) -> None:
@@ -194,38 +160,6 @@ class AwayFolder:
     is_dir = exists
 
 
-def test_folders_that_are_removed_under_a_job_are_made_again_with_its_claim(tmp_path: Path) -> None:
-    run, job_dir = tmp_path / "run", tmp_path / "run" / "jobs" / "s0-a0-00000000"
-    job_dir.mkdir(parents=True)
-    (run / "run.json").touch()
-    spec = {"run_dir": str(run), "slot": 0, "attempt": 0, "token": job_dir.name}
-    shim = Shim(job_dir, spec, {"SLURM_JOB_ID": "17"})
-    assert shim.claim()
-    shim.decide_parent()
-    attempt = shim.job.attempt_dir
-    before = {name: (attempt / name).read_bytes() for name in ("claim", "parent.json")}
-    shutil.rmtree(job_dir.parent)
-    shutil.rmtree(run / "slots")
-    program = Program()
-    shim.asked = "deadline"
-
-    shim.look(program, float("inf"))  # type: ignore[arg-type]
-
-    assert shim.hand_over_file.exists()
-    assert job_dir.parent.stat().st_mode & 0o777 == 0o700
-    assert {name: (attempt / name).read_bytes() for name in before} == before
-    assert json.loads((attempt / "heartbeat.json").read_bytes())["job_id"] == "17"
-
-
-def test_nothing_is_made_again_of_a_run_that_was_moved_away(tmp_path: Path) -> None:
-    shim = a_shim(tmp_path / "run", "deadline", somebody_asked=False)
-    (tmp_path / "run").rename(tmp_path / "moved")
-    program = Program()
-    shim.look(program, float("inf"))  # type: ignore[arg-type]
-    assert not (tmp_path / "run").exists()
-    assert program.signals == [signal.SIGUSR2]
-
-
 def test_a_folder_that_fails_at_a_heartbeat_ends_nothing(tmp_path: Path) -> None:
     shim = a_shim(tmp_path, None, somebody_asked=False)
     shim.job_dir = AwayFolder()  # type: ignore[assignment]
@@ -256,18 +190,6 @@ def test_a_request_has_one_reason_whoever_carries_it(
     assert (shim.asked, len(program.signals)) == (reason, 1)
 
 
-@pytest.mark.parametrize(("signal_seen", "somebody_asked", "reason"), [
-    ("SIGUSR2", True, "asked to"), ("SIGUSR2", False, "SIGUSR2"), (None, True, "asked to"), (None, False, None),
-])  # fmt: skip
-def test_a_program_that_was_quicker_than_the_look_leaves_the_same_reason(
-    tmp_path: Path, signal_seen: str | None, somebody_asked: bool, reason: str | None
-) -> None:
-    """It saw the file, and had ended, before the next look."""
-    shim = a_shim(tmp_path, signal_seen, somebody_asked=somebody_asked)
-    shim.end(75)
-    assert last_word(tmp_path)["asked"] == reason
-
-
 @pytest.mark.parametrize(
     ("names", "newest", "misnamed"),
     [
@@ -291,19 +213,6 @@ def test_the_record_of_the_end_says_which_checkpoint_a_successor_would_find(
         (tmp_path / "slots/0/attempts/0/checkpoints" / name).mkdir(parents=True)
     shim.end(75)
     assert (last_word(tmp_path)["newest"], last_word(tmp_path).get("misnamed", "")) == (newest, misnamed)
-
-
-def test_a_hand_over_file_is_tried_until_it_is_there_and_the_program_is_woken_once(tmp_path: Path) -> None:
-    shim = a_shim(tmp_path, "SIGTERM", somebody_asked=False)
-    away = tmp_path / "away"
-    shim.hand_over_file = away / "hand-over"
-    program = Program()
-    shim.look(program, float("inf"))  # type: ignore[arg-type]
-    asked_at = shim.asked_at
-    away.mkdir()
-    shim.look(program, float("inf"))  # type: ignore[arg-type]
-    assert shim.hand_over_file.exists()
-    assert (program.signals, shim.asked_at) == ([signal.SIGUSR2], asked_at)
 
 
 @pytest.mark.parametrize(("number", "terminated"), [(signal.SIGTERM, True), (signal.SIGUSR2, False)])

@@ -93,31 +93,6 @@ def test_the_video_example_is_read_by_both_programs_and_says_what_the_guide_says
     assert f"({VIDEO})" in (FOLDER / "README.md").read_text(encoding="utf-8")
 
 
-def test_what_the_video_example_leaves_to_a_gpu_is_taken_too(tmp_path: Path) -> None:
-    text = (FOLDER / VIDEO).read_text(encoding="utf-8").replace("      arch: simple2dcnn", "      # arch: simple2dcnn")
-    (tmp_path / "gpu.yaml").write_text(re.sub(r"# (arch: r3d18|pretrained:|weights:)", r"\1", text))
-    (tmp_path / "r3d_18.pth").touch()
-    config = load_config(tmp_path / "gpu.yaml", {"training.image_size": 112, "training.frame_stack": 16})
-    encoder = resolve(config.training_of(0)).network.encoder
-    assert (encoder.arch, encoder.pretrained, encoder.weights, encoder.is_frozen) == ("r3d18", True, "r3d_18.pth", True)
-
-
-def test_three_seeds_differ_in_nothing_else() -> None:
-    config, first = an_example("three-seeds.json")
-    trainings = [resolve(config.training_of(slot)) for slot in range(config.slots)]
-    assert [one.seed for one in trainings] == [42, 43, 44]
-    assert all(one.changed(seed=42) == first for one in trainings)
-
-
-@pytest.mark.parametrize(
-    ("name", "steps", "tasks"),
-    [("mt10-100k", 100_000, 10), ("mt10-2m", 2_000_000, 10), ("mt10-20m", 20_000_000, 10), ("mt50", 100_000_000, 50)],
-)
-def test_a_file_is_named_after_what_is_in_it(name: str, steps: int, tasks: int) -> None:
-    _, training = an_example(f"{name}.json")
-    assert (training.total_steps, len(training.env.tasks)) == (steps, tasks)
-
-
 @pytest.mark.parametrize("path", sorted((FOLDER / "programs").glob("*.json")), ids=lambda path: path.name)
 def test_a_config_of_a_program_of_ones_own_names_its_program_and_what_it_reads(path: Path) -> None:
     config = load_config(path)

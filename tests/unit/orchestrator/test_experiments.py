@@ -34,12 +34,6 @@ def test_a_grid_is_every_combination_and_named_by_what_differs() -> None:
     assert config.settings_of(5) == {"algorithm": "sac", "seed": 2, "rate": 0.1}
 
 
-def test_a_list_keeps_its_order_its_names_and_its_params() -> None:
-    config = a_config(params={"size": 3, "lr": 1}, experiments=[{"name": "big", "size": 9}, {"lr": 0.5}])
-    assert [config.name_of(slot) for slot in range(2)] == ["big", "lr=0.5"]
-    assert [config.settings_of(slot) for slot in range(2)] == [{"size": 9, "lr": 1}, {"size": 3, "lr": 0.5}]
-
-
 def test_the_trainers_experiments_are_training_fields_and_have_one_seed() -> None:
     config = parse_config(
         {"training": {"preset": "tiny", "seed": 7}, "experiments": {"batch_size": [64, 128]}}, "c.json"
@@ -56,14 +50,6 @@ def test_what_an_experiment_says_in_a_section_is_stronger_than_a_short_name_of_a
     own = {"1": {"algorithm": {"epochs": 5}}}
     config = parse_config({"training": {**base, "epochs": 10}, "slots": 2, "slot_overrides": own}, "c.json")
     assert [config.settings_of(slot)["algorithm"]["epochs"] for slot in range(2)] == [10, 5]
-
-
-def test_a_file_of_lines_is_read_beside_the_config(tmp_path: Path) -> None:
-    (tmp_path / "sweep.jsonl").write_text('{"seed": 1}\n\n{"seed": 2, "priority": 5}\n')
-    (tmp_path / "c.json").write_text('{"command": ["true"], "experiments": "sweep.jsonl"}')
-    config = load_config(tmp_path / "c.json")
-    assert [config.name_of(slot) for slot in range(2)] == ["seed=1", "seed=2"]
-    assert config.settings_of(1) == {"seed": 2}
 
 
 @pytest.mark.parametrize(
@@ -83,11 +69,6 @@ def test_a_bad_file_is_named_with_its_line(
     (tmp_path / "c.json").write_text('{"command": ["true"], "experiments": "sweep.jsonl"}')
     with refused(name, **fields):
         load_config(tmp_path / "c.json")
-
-
-def test_a_sign_stays_in_the_name() -> None:
-    rows = expanded({"shift": [-1, 1], "way": ["--up", "up"]})
-    assert [row["name"] for row in rows] == ["shift=-1,way=-up", "shift=-1,way=up", "shift=1,way=-up", "shift=1,way=up"]
 
 
 def test_one_that_is_called_otherwise_because_others_came_keeps_its_old_name_and_slot() -> None:

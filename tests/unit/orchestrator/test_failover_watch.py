@@ -23,7 +23,7 @@ from orchestrator.failover import HOLDER, SILENT_S, Watch, tick_environment, tic
 from orchestrator.hosts.ticking import tick, tick_as_job, tick_for_job, without_waits_for_room
 from orchestrator.processes import myself
 from orchestrator.run.begin import begin, prepare_folder
-from orchestrator.run.lease import TTL_S, Lease, Owner, highest_epoch, is_released, living_owner
+from orchestrator.run.lease import Owner, highest_epoch, is_released, living_owner
 from orchestrator.run.ledger import save_ledger, write_control
 from orchestrator.run.rundir import RunDir
 from orchestrator.screens.board import BoardWriter
@@ -97,11 +97,6 @@ class TestWhetherAnybodyIsThere:
         world.beats(2)
         assert world.ends() == ""
 
-    def test_a_new_owner_counts_before_its_first_ledger(self, world: World) -> None:
-        world.look_for(SILENT_S)
-        world.own(1)
-        assert world.ends() == ""
-
     def test_where_jobs_ran_failover_ticks_before_nobody_is_waited_for(self, world: World) -> None:
         world.own(1, HOLDER)
         world.beats(1, epoch=1)
@@ -126,48 +121,12 @@ class TestWhetherAnybodyIsThere:
         assert "tick --failover" in world.ends(sleep=lambda _: None)
         assert len(refused) == 30
 
-    def test_a_folder_that_cannot_be_read_fails_nothing(self, world: World, tmp_path: Path) -> None:
-        watch = Watch(tmp_path / "nowhere")
-        watch.look()
-        tick_if_alone(watch, (world.python,), {}, world.said.append)
-        assert world.said == []
-
-    def test_what_the_job_saw_is_the_ticks_own_look_at_the_lease(self, world: World) -> None:
-        assert living_owner(world.run_dir, monotonic=lambda: world.clock) is not None
-        world.look_for(SILENT_S)
-        (world.run_dir.lease / "seen-elsewhere.json").write_text("{}")
-        assert world.watch.testify()
-        assert TTL_S < SILENT_S
-        assert living_owner(world.run_dir, monotonic=lambda: world.clock) is None
-
-    @pytest.mark.parametrize("times", [1, 3])
-    def test_a_ledger_that_cannot_be_read_for_a_moment_is_read_again(
-        self, world: World, monkeypatch: pytest.MonkeyPatch, times: int
-    ) -> None:
-        read, refused = Path.read_bytes, list[Path]()
-
-        def refusing(path: Path) -> bytes:
-            if path.name == "ledger-0.json" and len(refused) < times:
-                refused.append(path)
-                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
-            return read(path)
-
-        world.look_for(SILENT_S)
-        monkeypatch.setattr(Path, "read_bytes", refusing)
-        assert "tick --failover" in world.ends(sleep=lambda _: None)
-        assert len(refused) == times
-        assert living_owner(world.run_dir, monotonic=lambda: world.clock) is None
-
 
 class TestTheTick:
     def test_an_interpreter_that_cannot_run_it_is_replaced_by_the_jobs_own(self, world: World) -> None:
         world.look_for(SILENT_S)
         bare = world.interpreter("echo No module named pydantic >&2; exit 1", "other")
         assert "tick --failover" in world.ends(str(bare), world.python)
-
-    def test_one_that_is_not_there_too(self, world: World) -> None:
-        world.look_for(SILENT_S)
-        assert "tick --failover" in world.ends("/nowhere/python", world.python)
 
     def test_a_refusal_is_said_and_not_repeated(self, world: World) -> None:
         world.look_for(SILENT_S)
@@ -182,42 +141,12 @@ class TestTheTick:
         assert world.ends(sleep=lambda _: None) == "x\nx\nx\n"
         assert world.said[-1] == "the tick after this job is done; see controller.log"
 
-    def test_and_each_time_later(self, world: World) -> None:
-        world.look_for(SILENT_S)
-        fails = f"[ $(wc -l < ticks.txt) -gt 7 ] || exit {StorageError.exit_code}"
-        world.python = str(world.interpreter(f"echo x >> ticks.txt; {fails}"))
-        pauses: list[float] = []
-        world.ends(sleep=pauses.append)
-        assert pauses == [1, 2, 4, 8, 16, 30, 30]
-
-    def test_and_not_for_ever(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        world.look_for(SILENT_S)
-        monkeypatch.setattr(failover, "TURN_TIMEOUT_S", -1.0)
-        full = f"echo x >> ticks.txt; echo orchestrator: full. >&2; exit {StorageError.exit_code}"
-        world.python = str(world.interpreter(full))
-        assert world.ends(sleep=lambda _: None) == "x\n"
-        assert world.said[-1].endswith("ended with 7: orchestrator: full.")
-
-    def test_an_owner_that_cannot_be_read_just_now_is_no_controller(self, world: World) -> None:
-        world.look_for(SILENT_S)
-        refuse = f"echo '{{' > lease/1; exit {LeaseHeld.exit_code}"
-        world.python = str(world.interpreter(f"echo x >> ticks.txt; [ $(wc -l < ticks.txt) -gt 1 ] || {{ {refuse}; }}"))
-        assert world.ends(sleep=lambda _: None) == "x\nx\n"
-
     def test_another_jobs_tick_is_waited_for(self, world: World) -> None:
         world.look_for(SILENT_S)
         record = json.dumps({"command": HOLDER})
         refuse = f"echo '{record}' > lease/1; exit {LeaseHeld.exit_code}"
         world.python = str(world.interpreter(f"echo x >> ticks.txt; [ $(wc -l < ticks.txt) -gt 2 ] || {{ {refuse}; }}"))
         assert world.ends(sleep=lambda _: None) == "x\nx\nx\n"
-
-    def test_and_left_to_it_in_the_end(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        world.look_for(SILENT_S)
-        monkeypatch.setattr(failover, "TURN_TIMEOUT_S", -1.0)
-        record = json.dumps({"command": HOLDER})
-        world.python = str(world.interpreter(f"echo '{record}' > lease/1; exit {LeaseHeld.exit_code}"))
-        world.ends(sleep=lambda _: None)
-        assert "ended with 4: another job's tick takes too long, and this job leaves it to that one" in world.said[-1]
 
     def test_a_controller_that_has_come_back_is_not_waited_for(self, world: World) -> None:
         world.look_for(SILENT_S)
@@ -302,9 +231,3 @@ def test_what_a_failover_tick_finds_was_never_accepted_is_asked_for_at_once(toke
 
     tick_as_job(cast("Controller", Ticks()))
     assert seen == [0.0] * ticks
-
-
-def test_a_failover_ticks_lease_passes_by(tmp_path: Path) -> None:
-    lease = Lease.take(RunDir(tmp_path), HOLDER, now=NOW)
-    assert lease.owner.passes
-    assert "orchestrator tick --failover" in str(lease.owner)

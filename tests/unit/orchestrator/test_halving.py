@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from builders import NOW, a_claim, a_job, a_look, a_row, a_run, a_slot, a_wish, progress, seen
+from builders import NOW, a_claim, a_job, a_look, a_row, a_run, a_slot, a_wish, seen
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +17,6 @@ from orchestrator.decisions.turns import (
     Turns,
     is_at_rung,
     may_pass,
-    place_words,
     rung_steps,
     with_metric_of,
     with_rungs,
@@ -43,26 +42,12 @@ def planned(ledger: Ledger, places: int, queue: QueueSection = QUEUE) -> list[An
     return plan(ledger, a_wish(), limits, {}, 0.0, lambda: "0" * 8)
 
 
-def test_the_rungs_are_a_factor_apart_and_the_last_stretch_has_none() -> None:
-    assert QUEUE.halving is not None
-    assert [rung_steps(level, QUEUE.halving) for level in range(3)] == [100, 300, 900]
-    assert is_at_rung(reached(0, 1.0).built, QUEUE)
-    assert not is_at_rung(reached(0, 1.0, level=1).built, QUEUE)
-    assert not is_at_rung(reached(0, 1.0, step=900, level=2).built, QUEUE)
-
-
 def test_the_best_third_may_pass_the_highest_rung_first() -> None:
     ledger = with_rungs(a_run(*(reached(k, k / 10) for k in range(7))), QUEUE)
     assert [slot.index for slot in may_pass(ledger.slots, QUEUE)] == [6, 5]
     higher = [reached(k, k / 10, step=300, level=1, rungs=(k / 10,)) for k in (7, 8, 9)]
     ledger = with_rungs(a_run(*(reached(k, k / 10) for k in range(7)), *higher), QUEUE)
     assert [slot.index for slot in may_pass(ledger.slots, QUEUE)] == [9]
-
-
-def test_less_is_better_where_the_goal_says_so() -> None:
-    queue = a_queue(goal="min")
-    ledger = with_rungs(a_run(*(reached(k, k / 10) for k in range(3))), queue)
-    assert [slot.index for slot in may_pass(ledger.slots, queue)] == [0]
 
 
 def test_who_passes_gets_a_job_and_its_level_is_on_the_disk_with_the_intent() -> None:
@@ -83,12 +68,6 @@ def test_who_is_at_work_saves_at_its_rung_unless_it_is_among_the_best() -> None:
     assert not any(isinstance(action, HandOver) for action in planned(enough, places=1))
 
 
-def test_who_waits_is_told_its_place() -> None:
-    ledger = with_rungs(a_run(*(reached(k, k / 10) for k in range(4)), a_slot(4)), QUEUE)
-    assert {slot.why for slot in ledger.slots[:3]} == {"waits at rung 1 (100 steps): the best goes on"}
-    assert place_words(ledger.slots[1], ledger.slots, QUEUE) == "at rung 1 its score was 0.1, number 3 of 4"
-
-
 def test_who_is_measured_late_goes_on_until_then_to_the_next_rung_at_most() -> None:
     """As after an evaluation, which takes a while; the rung is of the metric that was told first."""
     silent = with_rungs(a_run(reached(0, None, step=120), a_slot(1)), QUEUE)
@@ -99,18 +78,6 @@ def test_who_is_measured_late_goes_on_until_then_to_the_next_rung_at_most() -> N
     assert is_at_rung(never.slots[0], QUEUE)
     assert never.slots[0].why == 'at rung 1 (100 steps) and up to 300 steps its program has reported no "score"'
     assert not is_at_rung(reached(0, None, step=300, level=1).built, QUEUE), "its end is nearer than the next rung"
-
-
-def test_where_no_experiment_is_measured_nobody_is_behind_and_all_are_told_why() -> None:
-    silent = with_rungs(a_run(reached(0, None, step=300), reached(1, None, step=300)), QUEUE)
-    assert {slot.status for slot in silent.slots} == {SlotStatus.ACTIVE}
-    (why,) = {slot.why for slot in silent.slots}
-    assert why.endswith(
-        'has reported no "score", and no other experiment\'s has: set queue.metric to what they report, and `start`'
-    )
-    anew = with_rungs(with_metric_of(silent, a_queue(metric="return")), a_queue(metric="return"))
-    told = anew.model_copy(update={"slots": tuple(s.model_copy(update={"metric": 0.5}) for s in anew.slots)})
-    assert [slot.index for slot in may_pass(with_rungs(told, a_queue(metric="return")).slots, QUEUE)] == [0]
 
 
 def test_who_is_not_measured_is_behind_those_that_are() -> None:
@@ -135,11 +102,6 @@ def test_when_nobody_can_change_the_order_any_more_the_others_are_behind() -> No
     assert [slot.status for slot in ledger.slots] == [SlotStatus.BEHIND, SlotStatus.BEHIND, SlotStatus.FINISHED]
     waits = with_rungs(a_run(*(reached(k, k / 10) for k in range(2)), a_slot(2)), QUEUE)
     assert {slot.status for slot in waits.slots} == {SlotStatus.ACTIVE}
-
-
-def test_who_has_passed_a_rung_comes_before_those_below_until_the_next_one() -> None:
-    below, above = a_slot(0, total=TOTAL), reached(1, 0.5, step=150, level=1, rungs=(0.5,), worked_s=9e5)
-    assert [action.slot for action in planned(a_run(below, above), places=1)] == [1]
 
 
 def test_who_has_passed_a_rung_comes_before_those_that_may_pass_it_and_these_before_new_ones() -> None:
@@ -176,11 +138,6 @@ def test_what_was_measured_by_another_metric_is_forgotten() -> None:
     assert (anew.metric, anew.best, anew.rungs, anew.level) == (None, None, (), 0)
 
 
-def test_without_halving_nothing_changes() -> None:
-    ledger = a_run(reached(0, 1.0))
-    assert with_rungs(ledger, QueueSection()) is ledger
-
-
 @pytest.mark.parametrize("metric", ["success", "return"])
 @pytest.mark.parametrize(
     ("every", "words"), [(200_000, "each 200,000 steps"), (0, "at no step before the end"), (10_000, "")]
@@ -191,18 +148,6 @@ def test_whose_evaluations_are_too_far_apart_for_the_rungs_is_told(every: int, w
     told = warnings_of(parse_config({"queue": queue, "training": training, "experiments": {"gamma": [0.9]}}, "c.json"))
     whole = f"the trainer reports {metric} {words} (training.evaluation_interval), and an experiment without one goes"
     assert [f"{whole} no further than 30,000 steps" in one for one in told] == ([True] if words else [])
-
-
-def test_a_metric_that_the_trainer_does_not_report_is_told_with_those_that_there_are() -> None:
-    queue = {"metric": "score", "halving": {"first_steps": 10_000}}
-    config = {"queue": queue, "training": {"preset": "debug"}, "experiments": {"gamma": [0.9]}}
-    (told,) = warnings_of(parse_config(config, "c.json"))
-    assert told == (
-        'queue.metric: the trainer reports no "score", and no experiment has one: what it reports is success, return, '
-        "steps_per_s, updates_per_s, gpu_percent, save_s."
-    )
-    own = {"queue": queue, "command": ["true"], "experiments": [{"name": "a"}]}
-    assert warnings_of(parse_config(own, "c.json")) == []
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=40), st.integers(2, 5), st.integers(1, 4), st.randoms())
@@ -243,13 +188,3 @@ def test_a_contest_ends_with_the_best_and_spends_less_on_the_others(
         assert ledger.slots[best].level >= 1
     assert all(len(slot.rungs) >= 1 for slot in ledger.slots)
     assert any(slot.status is SlotStatus.FINISHED for slot in ledger.slots)
-
-
-def test_progress_carries_any_metric() -> None:
-    told = progress(5).model_validate({**progress(5).model_dump(), "score": 0.5, "odd": "x", "nan": float("nan")})
-    assert (told.metric("score"), told.metric("odd"), told.metric("nan"), told.metric("none")) == (
-        0.5,
-        None,
-        None,
-        None,
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +57,6 @@ def files(run_dir: RunDir) -> int:
     return len(list(run_dir.path.glob("events-*")))
 
 
-def test_they_are_read_in_the_order_of_their_epochs(run_dir: RunDir) -> None:
-    for epoch, kind in ((2, "a"), (10, "b"), (2, "aa")):
-        append_event(run_dir, epoch, kind, NOW, slot=epoch)
-    assert [event["kind"] for event in read_events(run_dir)] == ["a", "aa", "b"]
-
-
 def test_a_torn_last_line_is_left_out_and_spoils_no_other(run_dir: RunDir) -> None:
     append_event(run_dir, 0, "whole", NOW)
     with open(run_dir.events(0), "a") as file:
@@ -80,13 +73,6 @@ def test_a_host_of_one_tick_leaves_few_files_and_the_whole_story(run_dir: RunDir
     assert told(run_dir) == list(range(3 * FILES_KEPT))
 
 
-def test_what_may_still_be_written_is_left_alone(run_dir: RunDir) -> None:
-    tell(run_dir, range(EPOCHS))
-    join_old(run_dir, EPOCHS)
-    append_event(run_dir, EPOCHS - EPOCHS_OPEN, "late", NOW, of="late")
-    assert "late" in told(run_dir)
-
-
 @pytest.mark.parametrize("changes", [0, 1, 2, 50, EPOCHS - EPOCHS_OPEN - 1])
 def test_killed_in_a_joining_nothing_is_lost_or_told_twice(run_dir: RunDir, changes: int) -> None:
     tell(run_dir, range(EPOCHS))
@@ -97,24 +83,3 @@ def test_killed_in_a_joining_nothing_is_lost_or_told_twice(run_dir: RunDir, chan
     join_old(run_dir, EPOCHS + FILES_KEPT)
     assert told(run_dir) == list(range(EPOCHS + FILES_KEPT))
     assert files(run_dir) <= FILES_KEPT
-
-
-def test_a_history_is_for_its_owner_alone_joined_or_not(run_dir: RunDir) -> None:
-    tell(run_dir, range(EPOCHS))
-    join_old(run_dir, EPOCHS)
-    assert {stat.S_IMODE(file.stat().st_mode) for file in run_dir.path.glob("events-*")} == {0o600}
-
-
-def test_a_reader_that_meets_a_joining_looks_again(run_dir: RunDir) -> None:
-    tell(run_dir, range(EPOCHS))
-
-    class Joining(Disk):
-        met = False
-
-        def read(self, path: Path) -> bytes:
-            if not self.met:
-                self.met = True
-                join_old(run_dir, EPOCHS)
-            return super().read(path)
-
-    assert told(RunDir(run_dir.path, Joining())) == list(range(EPOCHS))

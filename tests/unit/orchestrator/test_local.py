@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from daemons import PATIENCE_S
 
-from orchestrator.executors.base import JobRequest, SubmitRefused, Uncertain
-from orchestrator.executors.local import START_TIMEOUT_S, LocalExecutor
+from orchestrator.executors.base import JobRequest, SubmitRefused
+from orchestrator.executors.local import LocalExecutor
 from orchestrator.executors.supervisor import Supervisor
 from orchestrator.processes import myself
 
@@ -37,25 +37,6 @@ def test_nothing_runs_of_a_job_whose_record_cannot_be_written(tmp_path: Path, mo
     with pytest.raises(OSError, match="No space left"):
         supervisor.run()
     assert started == []
-
-
-@pytest.mark.usefixtures("patient")
-def test_why_a_supervisor_ended_at_once_is_in_the_refusal(tmp_path: Path) -> None:
-    folder = tmp_path / "jobs" / "s0-a0-00000000"
-    folder.mkdir(parents=True)
-    (folder / "job.json").write_text(json.dumps({"limit_s": 60}))
-    executor = LocalExecutor(tmp_path / "jobs", {**os.environ})
-    outcome = executor.submit(JobRequest(job_dir=str(folder), script=f"{folder}/job.sh"))
-    assert isinstance(outcome, SubmitRefused)
-    assert outcome.words == "the supervisor ended at once: KeyError: 'lead_s'"
-
-
-def test_a_supervisor_that_writes_nothing_was_silent(tmp_path: Path) -> None:
-    times = iter([0.0, 2 * START_TIMEOUT_S])
-    executor = LocalExecutor(tmp_path, {**os.environ}, python="true", clock=lambda: next(times))
-    outcome = executor.submit(JobRequest(job_dir=str(tmp_path), script="job.sh"))
-    assert isinstance(outcome, Uncertain)
-    assert outcome.silent
 
 
 @pytest.mark.usefixtures("patient")

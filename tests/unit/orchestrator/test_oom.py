@@ -39,7 +39,3 @@ def test_the_count_is_that_of_this_process_group(tmp_path: Path, groups: str, na
 @pytest.mark.parametrize("content", ["", "oom_kill\n", "oom_kill many\n", "something else 3\n"])
 def test_a_file_that_nobody_understands_counts_nothing(tmp_path: Path, content: str) -> None:
     assert oom_kills(*a_machine(tmp_path, "0::/a\n", "a/memory.events", content)) == 0
-
-
-def test_a_machine_without_control_groups_counts_nothing(tmp_path: Path) -> None:
-    assert oom_kills(tmp_path / "none", tmp_path) == 0

@@ -45,16 +45,6 @@ class TestTheWordsOfTheCommand:
     def test_a_text_is_as_it_is_and_everything_else_is_json(self, value: Any, word: str) -> None:
         assert a_config("x", "@{x}", params={"x": value}).command_of(0) == ["x", word]
 
-    def test_one_without_places_is_as_it_was_written(self) -> None:
-        words = ["bash", "-c", 'echo "$@" ${HOME} %j me@host {x}']
-        config = a_config(*words, slots=3, params={"x": 1})
-        assert [config.command_of(slot) for slot in range(3)] == [words] * 3
-        assert commands_of(config) == [words]
-        assert commands_of(parse_config({}, "c.json")) == []
-
-    def test_a_param_may_be_called_slot(self) -> None:
-        assert a_config("x", "@{slot}", params={"slot": "left"}).command_of(0) == ["x", "left"]
-
     def test_a_script_that_is_missing_in_one_slot_is_found(self, tmp_path: Path) -> None:
         (tmp_path / "ppo.py").touch()
         config = a_config(
@@ -64,22 +54,11 @@ class TestTheWordsOfTheCommand:
             check_script(config, tmp_path)
         check_script(a_config("python3", "@{name}.py", params={"name": "ppo"}), tmp_path)
 
-    def test_keep_checkpoints_is_for_a_program_of_ones_own(self) -> None:
-        assert a_config("x", relay={"keep_checkpoints": 2}).relay.keep_checkpoints == 2
-
 
 class TestASlotThatIsFinished:
     def slot(self, before: str = "", **more: Any) -> Slot:
         attempts = (Attempt(number=0, verdict=Verdict.FINISHED, given=before), Attempt(number=1, ahead=True))
         return Slot(index=0, status=SlotStatus.FINISHED, attempts=attempts, **more)
-
-    def test_goes_on_when_its_program_would_be_given_something_else(self) -> None:
-        assert reactivated(self.slot("aa"), None, "bb").status is SlotStatus.ACTIVE
-        assert reactivated(self.slot("aa"), None, "aa").status is SlotStatus.FINISHED
-
-    def test_stays_finished_where_nobody_knows_what_it_was_given(self) -> None:
-        assert reactivated(self.slot(""), None, "bb").status is SlotStatus.FINISHED
-        assert reactivated(self.slot("aa"), None, "").status is SlotStatus.FINISHED
 
     def test_of_the_trainer_goes_on_when_its_total_was_raised(self) -> None:
         slot = self.slot("aa", total=100)

@@ -99,20 +99,11 @@ class TestProperties:
         for slot, _ in submits(planned(ledger, control, limits)):
             assert not any(attempt.live for attempt in ledger.slots[slot].attempts)
 
-    @given(ledgers(), WISHES, LIMITS)
-    def test_no_slot_is_submitted_twice_in_one_tick(self, ledger: Ledger, control: Control, limits: Limits) -> None:
-        chosen = [slot for slot, _ in submits(planned(ledger, control, limits))]
-        assert len(chosen) == len(set(chosen))
-
     @given(ledgers(), LIMITS)
     def test_the_limit_is_never_crossed_by_us(self, ledger: Ledger, limits: Limits) -> None:
         new = len(submits(planned(ledger, limits=limits)))
         if new and limits.max_jobs is not None:
             assert live_jobs(ledger) + new + limits.others <= limits.max_jobs
-
-    @given(ledgers(), st.sampled_from(["stop", "stop-now"]).map(a_wish), LIMITS)
-    def test_a_stop_submits_nothing(self, ledger: Ledger, control: Control, limits: Limits) -> None:
-        assert submits(planned(ledger, control, limits)) == []
 
     @given(ledgers(), WISHES)
     def test_every_unfinished_slot_has_a_job_or_a_reason_or_gets_one(self, ledger: Ledger, control: Control) -> None:
@@ -138,16 +129,6 @@ class TestProperties:
         after = with_intents(ledger, actions, NOW)
         assert live_jobs(after) == live_jobs(ledger) + len(actions)
         assert not {slot for slot, _ in submits(planned(after, limits=limits))} & {a.slot for a in actions}
-
-    @given(ledgers(), WISHES, LIMITS)
-    def test_the_same_facts_give_the_same_plan(self, ledger: Ledger, control: Control, limits: Limits) -> None:
-        assert planned(ledger, control, limits) == planned(ledger, control, limits)
-
-    @given(ledgers(), WISHES, LIMITS)
-    def test_only_jobs_that_may_live_are_asked_or_ended(self, ledger: Ledger, control: Control, limits: Limits) -> None:
-        live = {s.token for slot in ledger.slots for attempt in slot.attempts for s in attempt.live}
-        for action in planned(ledger, control, limits):
-            assert isinstance(action, Submit) or action.token in live
 
     @given(ledgers(), LIMITS)
     def test_a_running_claimant_of_the_newest_attempt_is_left_alone_while_the_run_is_wanted(

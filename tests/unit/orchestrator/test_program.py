@@ -8,7 +8,7 @@ import pytest
 from refused import refused
 
 from orchestrator.config import parse_config
-from orchestrator.run.starting import check_script, gpus_in_vain, has_torch_without_gpus, missing_script, script_of
+from orchestrator.run.starting import check_script, gpus_in_vain, has_torch_without_gpus, script_of
 
 
 @pytest.mark.parametrize(
@@ -37,19 +37,6 @@ def test_a_misspelt_script_is_refused_with_the_nearest_name(tmp_path: Path) -> N
         check_script(parse_config({"command": ["python3", "trian.py"]}, "here"), tmp_path)
     with refused("command.no-script", script="x.sh", folder=tmp_path / "nowhere"):
         check_script(parse_config({"command": ["bash", "nowhere/x.sh"]}, "here"), tmp_path)
-
-
-def test_what_only_the_nodes_may_have_is_no_error_and_yet_missing(tmp_path: Path) -> None:
-    config = parse_config({"command": ["python3", "/nowhere/train.py"]}, "here")
-    check_script(config, tmp_path)
-    assert missing_script(config, ["python3", "/nowhere/train.py"], tmp_path) == Path("/nowhere/train.py")
-    inside = parse_config({"command": ["python3", "/app/train.py"], "container": {"image": "a.sif"}}, "here")
-    assert missing_script(inside, ["python3", "/app/train.py"], tmp_path) is None
-
-
-@pytest.mark.parametrize("word", ["$HOME/train.py", "~/train.py"])
-def test_what_a_shell_fills_in_is_not_judged(tmp_path: Path, word: str) -> None:
-    check_script(parse_config({"command": ["bash", word]}, "here"), tmp_path)
 
 
 class TestGpusInVain:
@@ -94,10 +81,3 @@ class TestGpusInVain:
     )
     def test_concerns_our_trainer_on_a_gpu_alone(self, tmp_path: Path, config: dict[str, Any]) -> None:
         assert gpus_in_vain(parse_config(config, "here"), self.python(tmp_path, "cuda = None\n")) == ""
-
-    def test_nobody_can_tell_where_the_setup_decides(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.python(tmp_path, "cuda = None\n")
-        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-        loaded = parse_config({"slurm": {"setup": ["module load python"]}}, "here")
-        assert gpus_in_vain(loaded, "python") == ""
-        assert gpus_in_vain(parse_config({}, "here"), "python")

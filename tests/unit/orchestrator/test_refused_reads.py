@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,11 +16,10 @@ from rich.console import Console
 
 from anchorleg import files
 from anchorleg.files import to_json
-from orchestrator.executors.base import JobState
-from orchestrator.hosts import detached, host, stopping
+from orchestrator.hosts import host, stopping
 from orchestrator.hosts.hook import Hook
 from orchestrator.processes import myself
-from orchestrator.run.lease import Lease, Owner
+from orchestrator.run.lease import Owner
 from orchestrator.run.rundir import RunDir
 from orchestrator.run.starting import StartRequest
 
@@ -78,53 +74,6 @@ def test_on_the_machine_after_one_that_is_gone_start_waits_all_the_same(
     host.wait_for_owner_elsewhere(asked(world))
     assert (disk.left, waited) == (0, [gone])
     assert "on rented-1 (orchestrator start" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("kind", "of"), [("names", "lease"), ("read", "run.json"), ("names", "control")])
-def test_a_controller_that_lives_is_told_all_the_same(
-    world: World, capsys: pytest.CaptureFixture[str], kind: str, of: str
-) -> None:
-    world.tick()
-    disk = refusing(world, kind, of)
-    assert host.hand_to_living_owner(replace(asked(world), for_s=3600.0))
-    assert disk.left == 0
-    assert "toy stops at" in capsys.readouterr().out
-
-
-def test_a_wish_that_cannot_be_read_as_start_begins_is_read_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    disk = refusing(world, "names", "control")
-    monkeypatch.setattr(host, "hand_to_living_owner", lambda _: True)
-    host.start(asked(world), Console())
-    assert disk.left == 0
-
-
-@pytest.mark.parametrize(("kind", "of"), [("names", "lease"), ("read", "1"), ("read", "ledger-1.json")])
-def test_the_background_is_waited_for_all_the_same(
-    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kind: str, of: str
-) -> None:
-    world.job_shows(JobState.RUNNING)
-    world.lease.release()
-    disk = refusing(world, kind, of, left=0)
-
-    class Begun:
-        pid = os.getpid()
-
-        def __init__(self, *_words: Any, **_more: Any) -> None:
-            world.lease = Lease.take(world.run_dir, "start --via daemon", now=world.time)
-            world.controller = world.new_controller()
-            world.tick()
-            disk.left = 3
-
-        @staticmethod
-        def poll() -> None:
-            return None
-
-    monkeypatch.setattr(detached, "subprocess", SimpleNamespace(Popen=Begun, DEVNULL=subprocess.DEVNULL))
-    detached.start_in_background(asked(world), ["start"], Console())
-    assert disk.left == 0
-    assert f"toy is under way: controller {os.getpid()}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,9 @@ from refused import refused
 from anchorleg.job import candidates_before
 from anchorleg.rollback import Rollback, roll_back, rollbacks
 from orchestrator.controller import Controller
-from orchestrator.decisions.edits import reactivated
 from orchestrator.decisions.models import SlotStatus, parse_token
 from orchestrator.executors.base import JobState, SubmitRefused, Submitted
-from orchestrator.hosts.asking import add_experiments, ask_slots, experiments_of, roll_back_slots, slots_named
-from orchestrator.hosts.host import report_failures, waiting_for_start
+from orchestrator.hosts.asking import add_experiments, ask_slots, experiments_of, roll_back_slots
 from orchestrator.run.begin import begin
 from orchestrator.run.ledger import read_events
 from orchestrator.run.rundir import ask, load_run, newest_request
@@ -71,41 +68,12 @@ class TestGoingBack:
         assert [ref.step for ref in candidates_before(folder, 1)] == [100]
         assert [back.without for back in rollbacks(folder)] == ["eve"]
 
-    @pytest.mark.parametrize(
-        ("manifests", "words", "to", "slot", "steps"),
-        [
-            ([], "10", 150, 0, "none"),
-            ([], "1", 50, 1, "200, 100"),
-            (['{"kind": "policy"}', "[]"], "1", 150, 1, "200"),  # cut down to its nets, and a program's own
-        ],
-    )
-    def test_where_there_is_none_nothing_is_changed_and_it_says_what_there_is(
-        self, world: World, manifests: list[str], words: str, to: int, slot: int, steps: str
-    ) -> None:
-        folder = self.with_checkpoints(world, 1, 200, 100)
-        for step, manifest in zip((100, 200), manifests, strict=False):
-            (folder / f"attempts/0/checkpoints/{step}/manifest.json").write_text(manifest)
-        with refused("rollback.no-checkpoint", slot=slot, steps=steps):
-            self.back(world, *words, to=to)
-        assert rollbacks(folder) == []
-        assert "step 200" in self.back(world, "1", to=250)
-
     def test_it_can_be_taken_back_by_the_words_it_says(self, world: World) -> None:
         folder = self.with_checkpoints(world, 1, 100, 200)
         said = self.back(world, "1", to=150)
         assert "`orchestrator pause 1 --run toy` ends it now, and `orchestrator resume 1 --run toy` once" in said
         Path(said.partition("remove ")[2].partition(" to take")[0]).unlink()
         assert [ref.step for ref in candidates_before(folder, 1)] == [200, 100]
-
-    def test_what_an_editor_left_beside_a_decision_is_none_and_a_damaged_one_is_a_sentence(self, world: World) -> None:
-        folder = self.with_checkpoints(world, 1, 100, 200)
-        self.back(world, "1", to=150)
-        [decision] = (folder / "rollbacks").iterdir()
-        (folder / "rollbacks/0.json~").write_text("")
-        assert [ref.step for ref in candidates_before(folder, 1)] == [100]
-        decision.write_text('{"attempt": 0,')
-        with refused("run.attempts-unreadable", why=re.compile("0.json")):
-            self.back(world, "1", to=150)
 
     def test_a_job_that_began_unseen_meanwhile_is_told_and_the_one_after_it_goes_back(
         self, world: World, monkeypatch: pytest.MonkeyPatch
@@ -123,37 +91,8 @@ class TestGoingBack:
         assert "slot 1: attempt 1 has begun meanwhile. Where it went on from a later step" in said
         assert [ref.step for ref in candidates_before(folder, 2)] == [100]
 
-    def test_of_a_finished_slot_it_is_refused(self, world: World) -> None:
-        world.tick()
-        over(world, 0, 0)
-        world.tick(after=POLL_S)
-        self.with_checkpoints(world, 0, 100)
-        with refused("rollback.finished", slot=0):
-            self.back(world, "0", to=100)
-        assert rollbacks(world.run_dir.slot(0)) == []
-
 
 class TestRequests:
-    def test_start_does_not_promise_what_resume_alone_does(self, world: World) -> None:
-        world.tick()
-        asked(world, "pause", "2")
-        world.tick(after=1)
-        assert waiting_for_start(world.ledger, 4) == []
-        with refused("slots.paused-on-request", reasons=re.compile("orchestrator resume 2")):
-            report_failures(world.ledger, "toy")
-
-    def test_a_slot_that_finishes_while_it_is_paused_is_finished(self, world: World) -> None:
-        world.tick()
-        running(world, 0)
-        world.tick(after=POLL_S)
-        asked(world, "pause", "0")
-        world.tick(after=POLL_S)
-        over(world, 0, 0)
-        world.tick(after=POLL_S)
-        assert (world.slot.status, world.slot.on_request) == (SlotStatus.FINISHED, False)
-        assert "finished" in [kind for kind, _ in world.told]
-        assert reactivated(world.slot, None, again=True).status is SlotStatus.ACTIVE
-
     def test_a_paused_slot_saves_gives_its_place_away_and_comes_back(self, world: World) -> None:
         world.tick()
         running(world, 0)
@@ -173,17 +112,6 @@ class TestRequests:
         world.tick(after=POLL_S)
         assert world.slot.status is SlotStatus.ACTIVE
 
-    def test_a_slot_that_goes_on_and_is_paused_by_a_cancel_in_the_same_look_is_told(self, world: World) -> None:
-        world.tick()
-        running(world, 0)
-        world.tick(after=POLL_S)
-        asked(world, "pause", "0")
-        world.tick(after=POLL_S)
-        asked(world, "resume", "0")
-        world.job_shows(JobState.ENDED, 0, raw="CANCELLED")
-        world.tick(after=POLL_S)
-        assert [(kind, facts["slot"]) for kind, facts in world.told] == [("paused", 0)]
-
     def test_each_is_taken_up_once_and_stands_in_the_history(self, world: World) -> None:
         asked(world, "drop", "3")
         world.tick()
@@ -193,12 +121,6 @@ class TestRequests:
         told = [(event["what"], event["slot"]) for event in read_events(world.run_dir) if event["kind"] == "requested"]
         assert told == [("drop", 3), ("resume", 3)]
         assert world.ledger.slots[3].status is SlotStatus.ACTIVE
-
-    def test_a_living_controller_hears_of_it_between_two_looks(self, world: World) -> None:
-        world.tick()
-        assert not world.controller._something_happened()
-        asked(world, "drop", "3")
-        assert world.controller._something_happened()
 
     def test_two_commands_at_once_both_count(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("orchestrator.run.rundir.newest_request", lambda *_: 0)
@@ -212,32 +134,6 @@ class TestRequests:
         (world.run_dir.requests / "1.json").write_text("{")
         with refused("request.damaged", path=world.run_dir.requests / "1.json"):
             world.tick()
-
-    @pytest.mark.parametrize(
-        ("kind", "words", "name", "fields"),
-        [
-            ("drop", ["7"], "slot.unknown", {"slot": 7, "last": 3}),
-            ("drop", ["3-1"], "slot.unknown", {"slot": "3-1"}),
-            ("pause", ["sead=1"], "slot.no-name", {"near": 'did you mean "seed=1"?'}),
-            ("pause", ["zzz"], "slot.no-name", {"word": "zzz"}),
-            ("resume", ["2"], "slot.without-use", {"slots": "slot seed=2", "why": "it is active"}),
-            ("resume", ["*"], "slot.without-use", {"kind": "resume"}),
-        ],
-    )  # fmt: skip
-    def test_what_makes_no_sense_is_said(
-        self, world: World, kind: Any, words: list[str], name: str, fields: dict[str, Any]
-    ) -> None:
-        with refused(name, **fields):
-            asked(world, kind, *words)
-        assert newest_request(world.run_dir.disk, world.run_dir.requests) == 0
-
-    def test_what_was_asked_and_not_taken_up_yet_counts(self, world: World) -> None:
-        asked(world, "pause", "2")
-        assert "seed=2 is to go on" in asked(world, "resume", "2")
-
-
-def test_numbers_ranges_and_names_may_be_mixed(world: World) -> None:
-    assert slots_named(world.run.config, ["3", "0-1", "seed=[01]"]) == (3, 0, 1)
 
 
 class TestAdding:
@@ -261,22 +157,6 @@ class TestAdding:
             '"x"',
             "}",
         ]
-
-    def test_whoever_reads_the_run_knows_it_and_it_keeps_its_place(self, world: World) -> None:
-        for name in "xy":
-            add_experiments(world.run_dir, experiments_of([f"seed={ord(name)}"], None, name, 3))
-        config = load_run(world.run_dir).config
-        assert [config.name_of(slot) for slot in range(3, 6)] == ["seed=3", "x", "y"]
-        assert config.settings_of(5) == {"rate": 1, "seed": 121}
-
-    def test_the_same_settings_by_another_name_are_a_slot_of_their_own(self, world: World) -> None:
-        """And those that come later keep theirs."""
-        names = [f"seed={seed}" for seed in range(4)]
-        for field, name in (("seed=0", "again"), ("seed=9", "other"), ("seed=0", "once-more")):
-            add_experiments(world.run_dir, experiments_of([field], None, name, None))
-            names.append(name)
-            config = load_run(world.run_dir).config
-            assert [config.name_of(slot) for slot in range(config.slots)] == names
 
     def test_a_controller_that_died_in_between_takes_it_up_once(self, world: World) -> None:
         add_experiments(world.run_dir, experiments_of(["seed=9"], None, None, None))
@@ -308,26 +188,6 @@ class TestAdding:
         again = begin(world.run.config, Path(world.run.config_path), world.run_dir, {}, world.time, fix=no_code)
         assert [again.config.name_of(slot) for slot in range(5)] == [*(f"seed={k}" for k in range(4)), "seed=9"]
 
-    def test_a_controller_that_looked_at_the_run_too_early_looks_again(self, world: World) -> None:
-        early = world.run
-        add_experiments(world.run_dir, experiments_of(["seed=9"], None, None, None))
-        world.tick()
-        world.run = early
-        assert world.new_controller().limits.slots == 5
-
-    def test_the_number_of_a_request_that_was_moved_away_is_not_given_again(self, world: World) -> None:
-        asked(world, "pause", "2")
-        world.tick()
-        (world.run_dir.requests / "1.json").unlink()
-        assert not world.controller._something_happened()
-        asked(world, "resume", "2")
-        assert newest_request(world.run_dir.disk, world.run_dir.requests) == 2
-
-    def test_a_file_of_them(self, world: World, tmp_path: Path) -> None:
-        (tmp_path / "more.jsonl").write_text('{"seed": 7}\n{"seed": 8, "name": "eight"}\n')
-        words = add_experiments(world.run_dir, experiments_of([], tmp_path / "more.jsonl", None, None))
-        assert words.startswith("seed=7, eight are in the queue of toy.")
-
     @pytest.mark.parametrize(
         ("typed", "name"),
         [
@@ -342,10 +202,6 @@ class TestAdding:
         with refused(name):
             add_experiments(world.run_dir, experiments_of(typed["fields"], None, typed.get("name"), None))
         assert newest_request(world.run_dir.disk, world.run_dir.requests) == 0
-
-    def test_a_run_of_plain_slots_has_none(self, tmp_path: Path) -> None:
-        with refused("add.no-experiments"):
-            add_experiments(World(tmp_path).run_dir, [{"name": "x"}])
 
 
 class TestALimitThatNobodyTold:
@@ -372,8 +228,3 @@ class TestALimitThatNobodyTold:
         world.tick(after=POLL_S)
         assert len(world.cluster.submitted) == 12  # the limit was raised: all nine have a job
         assert all(slot.occupied for slot in world.ledger.slots)
-
-
-def test_on_this_machine_they_do_not_all_begin_at_once(tmp_path: Path) -> None:
-    with refused("config.max-jobs-needed", slots=3):
-        World(tmp_path, experiments={"seed": [0, 1, 2]})

@@ -8,10 +8,9 @@ import pytest
 from daemons import PATIENCE_S
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refused import refused
 
-from orchestrator.config import RunConfig, parse_config
-from orchestrator.run.submission import Raw, job_script, render, sbatch_lines, template_text
+from orchestrator.config import RunConfig
+from orchestrator.run.submission import job_script, render, sbatch_lines
 
 #: Text without NUL and without lone surrogates: what a path or a command line can hold.
 ANY_TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)
@@ -51,49 +50,16 @@ def echoed_by_bash(script: str) -> str:
     return subprocess.run(["bash", "-c", script], capture_output=True, check=True, timeout=PATIENCE_S).stdout.decode()
 
 
-def test_what_bash_and_slurm_need_survives_the_template() -> None:
-    text = 'run "$@" ${HOME} $(hostname) job-%j.out user@host 50% {x} @ @@{lead} \\'
-    assert render(text, {"lead": "120"}) == text.replace("@@{lead}", "@120")
-
-
-def test_a_name_without_a_value_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r"@\{there\}"):
-        render("@{here} @{there}", {"here": "1"})
-
-
-def test_a_value_without_a_place_is_an_error() -> None:
-    with pytest.raises(ValueError, match='"elsewhere"'):
-        render("@{here}", {"here": "1", "elsewhere": "2"})
-
-
 @pytest.mark.parametrize("name", ["Python", "python3", "job-dir", ""])
 def test_a_misspelt_placeholder_is_an_error_too(name: str) -> None:
     with pytest.raises(ValueError, match="template"):
         render("@{here} @{" + name + "}", {"here": "1"})
 
 
-def test_a_value_that_looks_like_a_placeholder_is_only_a_value() -> None:
-    assert render("@{a} @{b}", {"a": "@{b}", "b": "2"}) == "'@{b}' 2"
-
-
-@pytest.mark.parametrize("value", HOSTILE)
-def test_bash_gets_every_hostile_value_back_as_it_was(value: str) -> None:
-    assert echoed_by_bash(render("printf %s @{value}", {"value": value})) == value
-
-
 @settings(max_examples=25)
 @given(ANY_TEXT)
 def test_bash_gets_any_value_back_as_it_was(value: str) -> None:
     assert echoed_by_bash(render("printf %s @{value}", {"value": value})) == value
-
-
-def test_text_that_is_meant_as_shell_goes_in_as_it_is() -> None:
-    assert render("@{lines}", {"lines": Raw("module load cuda; echo $X")}) == "module load cuda; echo $X"
-
-
-def test_the_shipped_template_gives_a_script_that_bash_accepts() -> None:
-    config = RunConfig.model_validate({"slurm": {"setup": ["module load cuda", "source ~/venv/bin/activate"]}})
-    subprocess.run(["bash", "-n"], input=a_script(config), text=True, check=True, timeout=PATIENCE_S)
 
 
 @pytest.mark.parametrize("value", ["/opt/my python/bin/python", "/x$(touch owned)/python", "/it's/python"])
@@ -155,10 +121,6 @@ def test_the_wake_up_is_ignored_before_any_of_the_users_lines_run() -> None:
     assert lines[-1].startswith("exec ")
 
 
-def test_without_gpus_none_are_asked_for() -> None:
-    assert "gres" not in sbatch_lines(RunConfig.model_validate({"slurm": {"gpus": 0}}).slurm)
-
-
 def test_one_process_is_one_task_and_ranks_are_shared_out_to_the_nodes() -> None:
     training = {"preset": "arm-ppo", "algorithm": {"name": "ppo", "shards": 4}}
     alone = a_script().splitlines()
@@ -167,19 +129,6 @@ def test_one_process_is_one_task_and_ranks_are_shared_out_to_the_nodes() -> None
     ranks = RunConfig.model_validate({"slurm": {"ranks": 4, "nodes": 2}, "training": training})
     lines = {"#SBATCH --nodes=2", "#SBATCH --ntasks=4", "#SBATCH --ntasks-per-node=2"}
     assert lines <= set(a_script(ranks).splitlines())
-
-
-def test_without_ranks_nodes_and_tasks_are_the_users_to_ask_for_and_so_are_limits() -> None:
-    extra = ["--ntasks=4", "--ntasks-per-node=2", "-N2", "-n 4", "--propagate=STACK"]
-    lines = a_script(RunConfig.model_validate({"slurm": {"extra": extra}})).splitlines()
-    first = max(lines.index("#SBATCH --ntasks=1"), lines.index("#SBATCH --propagate=NONE"))
-    assert all(lines.index(f"#SBATCH {option}") > first for option in extra), "sbatch takes the last one"
-
-
-def test_setup_lines_are_for_the_cluster_only() -> None:
-    config = RunConfig.model_validate({"slurm": {"setup": ["module load cuda"]}})
-    where = {"run_name": "x", "slot": 0, "job_dir": Path("/j"), "code_dir": Path("/c"), "python": "python3"}
-    assert "module load" not in job_script(config, executor="local", **where)  # type: ignore[arg-type]
 
 
 class TestModules:
@@ -216,52 +165,20 @@ class TestModules:
         told = folder / "loaded"
         return told.read_text().splitlines() if told.exists() else []
 
-    @pytest.mark.parametrize("variable", ["MODULESHOME", "LMOD_PKG"])
-    def test_it_comes_from_the_folder_that_the_environment_names(self, tmp_path: Path, variable: str) -> None:
-        home = tmp_path / "l mod $(touch owned)"
-        environ = self.a_site(tmp_path, home / "init" / "bash", **{variable: str(home)})
-        assert self.loaded(tmp_path, environ) == ["load cuda/12.4"]
-        assert not list(tmp_path.rglob("owned"))
-
     @pytest.mark.parametrize("usual", USUAL)
     def test_it_comes_from_the_usual_places_where_the_named_folder_is_gone(self, tmp_path: Path, usual: str) -> None:
         environ = self.a_site(tmp_path, Path(str(tmp_path) + usual), MODULESHOME="/gone")
         assert self.loaded(tmp_path, environ) == ["load cuda/12.4"]
 
-    def test_a_file_that_does_not_have_it_is_not_the_last_one_asked(self, tmp_path: Path) -> None:
-        environ = self.a_site(tmp_path, Path(str(tmp_path) + self.USUAL[2]))
-        Path(str(tmp_path) + self.USUAL[0]).write_text("false\n")  # nothing for this shell
-        assert self.loaded(tmp_path, environ) == ["load cuda/12.4"]
-
-    def test_a_shell_that_knows_it_asks_no_file(self, tmp_path: Path) -> None:
-        known = {"BASH_FUNC_module%%": f"() {{  echo known >>{shlex.quote(str(tmp_path / 'loaded'))}\n}}"}
-        environ = self.a_site(tmp_path, tmp_path / "init" / "bash", MODULESHOME=str(tmp_path), **known)
-        assert self.loaded(tmp_path, environ) == ["known"]
-
     def test_a_site_without_it_has_its_other_lines_run(self, tmp_path: Path) -> None:
         environ = self.a_site(tmp_path, None)
         assert self.loaded(tmp_path, environ, "set -euo pipefail", f"echo on >>{tmp_path}/loaded") == ["on"]
-
-    def test_a_run_without_setup_looks_for_nothing(self) -> None:
-        assert "module" not in a_script()
-
-
-@pytest.mark.parametrize("field", ["partition", "account", "qos", "constraint", "exclude", "gpu_type"])
-@pytest.mark.parametrize("value", ["two words", "a\n#SBATCH --array=0-99", "it's"])
-def test_an_option_that_would_break_its_line_is_refused_when_the_config_is_read(field: str, value: str) -> None:
-    with refused("config.field-form", field=f"slurm.{field}"):
-        parse_config({"slurm": {field: value}}, "cluster_config.json")
 
 
 def test_no_option_can_start_a_line_of_its_own() -> None:
     slurm = RunConfig().slurm.model_copy(update={"partition": "a\nrm -rf ~"})
     with pytest.raises(ValueError, match="white space"):
         sbatch_lines(slurm)
-
-
-def test_a_template_that_is_not_shipped_is_named() -> None:
-    with pytest.raises(FileNotFoundError, match=r"nothing\.sbatch"):
-        template_text("nothing.sbatch")
 
 
 class TestLinksToTheOutput:
@@ -294,16 +211,3 @@ class TestLinksToTheOutput:
         self.run(job)
         assert (logs / "slurm-7.out").read_text() == "mine"
         assert str((logs / "slurm-7.err").readlink()) == "/nowhere"
-
-    def test_an_id_that_comes_again_leads_to_its_newest_job(self, job: Path) -> None:
-        logs = self.run(job)
-        again = job.with_name("s0-a1-11111111")
-        again.mkdir()
-        (again / "job-7.out").write_text("again")
-        self.run(again)
-        assert (logs / "slurm-7.out").read_text() == "again"
-        assert (logs / "slurm-7.err").read_text() == "err"
-
-    def test_a_file_called_logs_is_no_reason_to_fail(self, job: Path) -> None:
-        (job.parents[1] / "logs").write_text("mine")
-        assert self.run(job).read_text() == "mine"

@@ -14,12 +14,11 @@ from orchestrator.decisions.evidence import Evidence
 from orchestrator.decisions.models import Attempt, Blind, Gone, Ledger, Sighting, Submission
 from orchestrator.decisions.sightings import (
     HEARTBEAT_SILENT_S,
-    is_cancelled_by_somebody,
     missing_from,
     never_accepted,
     sight,
 )
-from orchestrator.executors.base import JobState, Poll
+from orchestrator.executors.base import JobState
 
 OTHER = token(serial=9)
 
@@ -33,18 +32,6 @@ def seen_by(look: Look, job: Submission, beat_at: float | None, at: float = NOW)
     attempt = Attempt(number=0, submissions=(job,), heartbeat_changed_at=beat_at)
     facts = replace(look, at=at).facts(Ledger(run_id="r", epoch=0))
     return sight(job, attempt, Evidence(), facts)
-
-
-def test_a_job_is_known_by_its_work_folder_not_by_its_id() -> None:
-    row = Poll(at=NOW, rows=(a_row(OTHER, job_id="101"), a_row(job_id="7"))).of(job_dir(token()))
-    assert row is not None
-    assert row.job_id == "7"
-
-
-@pytest.mark.parametrize(("more", "is_it"), [("/", True), ("0", False)])
-def test_a_slash_at_the_end_does_not_hide_it_and_a_longer_name_is_another_job(more: str, *, is_it: bool) -> None:
-    poll = a_look().seeing(a_row(work_dir=job_dir(token()) + more)).poll
-    assert (poll.of(job_dir(token())) is not None) is is_it
 
 
 @pytest.mark.parametrize("states", [(JobState.ENDED, JobState.RUNNING), (JobState.PENDING, JobState.ENDED)])
@@ -71,12 +58,6 @@ def test_what_a_poll_misses(look: Look, job: Submission, *, is_missing: bool) ->
 def test_a_history_from_within_the_grace_proves_nothing() -> None:
     look, intent = Look(history=a_look(NOW - 500).history), an_intent(absent_since=NOW - 300)
     assert not never_accepted(intent, Evidence(), look.facts(Ledger(run_id="r", epoch=0)))
-
-
-@pytest.mark.parametrize(("cancelled_at", "somebody"), [(None, True), (NOW - 9, False)])
-def test_a_cancel_that_is_not_ours_is_somebodys(cancelled_at: float | None, *, somebody: bool) -> None:
-    poll = a_look().seeing(a_row(state=JobState.ENDED, raw="CANCELLED")).poll
-    assert is_cancelled_by_somebody(a_job(cancelled_at=cancelled_at), poll, job_dir(token())) is somebody
 
 
 @pytest.mark.parametrize("status", ["ok", "disabled"])

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.executors.base import JobRequest, JobState, SubmitRefused, Submitted, Uncertain
-from orchestrator.executors.slurm import SlurmExecutor
+from orchestrator.executors.base import JobState, SubmitRefused, Submitted, Uncertain
 from orchestrator.executors.slurm_text import (
     MARK,
     UnreadableError,
-    accounting_is_disabled,
     cancel_complaint,
     is_below,
     job_state,
@@ -62,16 +59,6 @@ def test_a_state_means_what_its_first_word_says(raw: str, state: JobState) -> No
     assert job_state(raw) is state
 
 
-@given(st.text())
-def test_a_state_that_nobody_knows_is_never_an_end(raw: str) -> None:
-    known = re.match(
-        r"\s*(BOOT_FAIL|CANCELLED|COMPLETED|DEADLINE|FAILED|NODE_FAIL|OUT_OF_MEMORY|PREEMPTED|REVOKED|TIMEOUT)\b", raw
-    )
-    assume(not known)
-
-    assert job_state(raw) is not JobState.ENDED
-
-
 # --- squeue ---------------------------------------------------------------------------------------------------------
 
 
@@ -113,13 +100,6 @@ def test_a_queue_of_many_states_is_read() -> None:
     assert (waiting.node, waiting.started_at, waiting.ends_at) == ("", None, None)
 
 
-def test_a_waiting_job_is_shown_with_all_of_its_partitions() -> None:
-    rows = parse_squeue(recorded("squeue", "several partitions")["stdout"])
-
-    assert {row.partition for row in rows} == {"gpu", "short", "gpu,short"}
-    assert [row.state for row in rows if row.partition == "gpu,short"] == [JobState.PENDING]
-
-
 def test_a_work_folder_may_hold_the_delimiter_and_newlines() -> None:
     rows = parse_squeue(recorded("squeue", "many states")["stdout"])
 
@@ -151,15 +131,6 @@ def test_what_a_wrapper_prints_around_the_rows_changes_nothing(before: str, afte
 def test_a_marked_row_that_is_no_row_makes_the_whole_answer_unreadable(text: str) -> None:
     with pytest.raises(UnreadableError):
         parse_squeue(text)
-
-
-def test_an_empty_queue_is_an_answer() -> None:
-    assert parse_squeue(recorded("squeue", "empty")["stdout"]) == ()
-
-
-def test_text_that_is_no_queue_is_not_an_empty_queue() -> None:
-    with pytest.raises(UnreadableError, match="something else"):
-        parse_squeue("Our cluster is in maintenance until Monday.\n")
 
 
 FOLDERS = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), min_size=1).map(
@@ -213,18 +184,6 @@ def test_the_history_tells_how_jobs_ended() -> None:
     assert never.raw_state == "CANCELLED by 0"
 
 
-def test_a_history_that_is_disabled_is_told_from_one_that_is_down() -> None:
-    assert accounting_is_disabled(recorded("sacct", "accounting disabled")["stderr"])
-    assert not accounting_is_disabled(recorded("sacct", "slurmdbd is dead")["stderr"])
-
-
-def test_a_job_id_is_read_from_the_history_only_where_it_is_a_number() -> None:
-    with pytest.raises(UnreadableError):
-        parse_sacct(
-            marked("JobIDRaw|State|ExitCode|NodeList|Submit|Start|End|WorkDir", "7.batch|RUNNING|0:0|n1|1|2|3|/b")
-        )
-
-
 # --- sinfo and scontrol ---------------------------------------------------------------------------------------------
 
 
@@ -254,24 +213,7 @@ def test_gpus_of_a_node_are_counted_by_type(gres: str, gpus: dict[str, int]) -> 
     assert partition.time_limit_s == 86400
 
 
-def test_lines_of_one_partition_are_put_together_cautiously() -> None:
-    rows = ("p*|up|4:00:00|2|64|500000|gpu:a100:4", "p*|up|4:00:00|6|32|250000|gpu:v100:2")
-    (one,) = parse_sinfo(marked(SINFO_HEADER, *rows))
-
-    assert (one.nodes, one.cpus_per_node, one.memory_mb) == (8, 32, 250_000)
-    assert one.gpus == {"a100": 4, "v100": 2}
-
-
-def test_the_minimal_job_age_is_found() -> None:
-    assert parse_min_job_age_s(recorded("scontrol", "defaults")["stdout"]) == 300
-    assert parse_min_job_age_s("") is None
-
-
 # --- sbatch ---------------------------------------------------------------------------------------------------------
-
-
-def test_an_accepted_job_has_an_id() -> None:
-    assert submission("accepted") == Submitted(job_id="1")
 
 
 @pytest.mark.parametrize("stdout", ["17;cluster2\n", "Welcome to Pegasus!\n17\n17\n", "17"])
@@ -307,14 +249,6 @@ def test_a_request_that_is_wrong_is_refused_for_good_in_slurms_words(case: str, 
     assert isinstance(outcome, SubmitRefused)
     assert outcome.kind == "permanent"
     assert words in outcome.words
-
-
-def test_a_site_without_a_default_partition_refuses_for_good() -> None:
-    # Slurm 22.05.8, and its sentence in slurm_errno.c since.
-    said = "sbatch: error: Batch job submission failed: No partition specified or system default partition\n"
-    assert read_submission(1, "", said) == SubmitRefused(
-        kind="permanent", words="Batch job submission failed: No partition specified or system default partition"
-    )
 
 
 @pytest.mark.parametrize("case", ["user's submit limit", "qos's submit limit"])
@@ -360,33 +294,11 @@ def test_an_answer_that_excludes_nothing_is_uncertain(returncode: int, stdout: s
     assert isinstance(read_submission(returncode, stdout, stderr), Uncertain)
 
 
-def test_an_sbatch_that_hangs_was_silent(tmp_path: Path) -> None:
-    (tmp_path / "sbatch").write_text("#!/bin/sh\nexec sleep 60\n")
-    (tmp_path / "sbatch").chmod(0o755)
-    executor = SlurmExecutor(tmp_path, {"PATH": f"{tmp_path}:/usr/bin:/bin"}, command_timeout_s=0.2)
-    outcome = executor.submit(JobRequest(job_dir=str(tmp_path), script="job.sh"))
-    assert outcome == Uncertain(why="sbatch did not answer within 0.2 s", silent=True)
-
-
-def test_only_a_scheduler_that_did_not_answer_was_silent() -> None:
-    for stdout, stderr in (("4711\n", ""), ("", "sbatch: error: the moon is in the wrong phase\n"), ("", "")):
-        outcome = read_submission(1, stdout, stderr)
-        assert isinstance(outcome, Uncertain)
-        assert not outcome.silent
-
-
 @given(st.integers(1, 255), st.text(), st.text())
 def test_a_time_out_is_uncertain_whatever_else_is_said(returncode: int, before: str, after: str) -> None:
     stderr = f"{before}\nsbatch: error: Batch job submission failed: Socket timed out on send/recv operation\n{after}"
 
     assert isinstance(read_submission(returncode, "", stderr), Uncertain)
-
-
-@given(st.integers(-64, 255), st.text(), st.text())
-def test_a_failed_sbatch_never_counts_as_a_job(returncode: int, stdout: str, stderr: str) -> None:
-    assume(returncode != 0)
-
-    assert not isinstance(read_submission(returncode, stdout, stderr), Submitted)
 
 
 # --- scancel and folders --------------------------------------------------------------------------------------------
@@ -398,21 +310,6 @@ def test_a_failed_sbatch_never_counts_as_a_job(returncode: int, stdout: str, std
 )
 def test_jobs_that_are_unknown_over_or_waiting_are_nothing_to_complain_of(case: str) -> None:
     assert cancel_complaint(recorded("scancel", case)["stderr"]) is None
-
-
-def test_a_job_that_is_ending_is_nothing_to_complain_of() -> None:
-    # slurm_errno.c, ESLURM_ALREADY_DONE
-    stderr = "scancel: error: Kill job error on job id 2: Job/step already completing or completed\n"
-
-    assert cancel_complaint(stderr) is None
-
-
-@pytest.mark.parametrize(
-    ("case", "words"),
-    [("controller is dead", "connect failure"), ("somebody else's job", "Access/permission denied")],
-)
-def test_other_complaints_of_scancel_are_passed_on(case: str, words: str) -> None:
-    assert words in (cancel_complaint(recorded("scancel", case)["stderr"]) or "")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from builders import NOW
 
 from orchestrator.commands.options import number_of_slots
 from orchestrator.config import load_config
-from orchestrator.errors import ConfigError
 from orchestrator.run.begin import begin, prepare_folder, run_dir_of
 from orchestrator.run.rundir import register
 from orchestrator.run.starting import StartRequest, as_group, asked_for, command_line, with_world_size
@@ -39,15 +38,6 @@ def notes(file: Path, **overrides: Any) -> tuple[str, ...]:
     return asked.notes
 
 
-def test_a_file_that_was_mended_is_told_of(file: Path) -> None:
-    assert notes(file) == ()
-    file.write_text(json.dumps(CONFIG | {"slurm": {"partition": "gpu"}, "slots": 2}))
-    (note,) = notes(file)
-    assert ": slots, slurm.partition." in note
-    assert f"`orchestrator start --config {file}`" in note
-    assert asked_for(None, file, {}, None).notes == ()
-
-
 def by_world_size(file: Path, count: int, **config: Any) -> StartRequest:
     file.write_text(json.dumps({"run_name": "mt10", "executor": "local", **config}))
     overrides: dict[str, Any] = {"slots": number_of_slots(count, count, [f"slots={count}", "training.seed=3"])}
@@ -72,25 +62,6 @@ def test_the_world_size_makes_no_group_of_one_slot_nor_of_those_that_are_none(fi
     assert by_world_size(file, 2, command=["true"]).notes[0].endswith("each trains on its own.")
     grid = {"experiments": {"num_envs": [10, 20]}, "slurm": {"max_jobs": 2}}  # of one seed
     assert by_world_size(file, 2, training={"group": {"rows": False}}, **grid).notes[0].endswith("trains on its own.")
-
-
-def test_a_group_of_an_algorithm_without_replay_is_told_what_works(file: Path) -> None:
-    with pytest.raises(ConfigError) as caught:
-        by_world_size(file, 4, training={"algorithm": "ppo"})
-    assert caught.value.fields["field"] == "training.group.rows"
-
-
-def test_an_option_that_says_what_the_file_says_leaves_nothing_to_tell(file: Path) -> None:
-    file.write_text(json.dumps(CONFIG | {"slurm": {"partition": "gpu"}}))
-    assert notes(file, **{"slurm.partition": "gpu"}) == ()
-
-
-@pytest.mark.parametrize("text", ["{", json.dumps(CONFIG | {"run_name": "other"}), json.dumps({"no": "field"})])
-def test_a_file_that_is_broken_or_another_run_s_by_now_is_no_affair_of_this_one(file: Path, text: str) -> None:
-    file.write_text(text)
-    assert notes(file) == ()
-    file.unlink()
-    assert notes(file) == ()
 
 
 def test_a_bounded_start_is_bounded_in_the_background_and_under_another_name_too(file: Path) -> None:

@@ -62,11 +62,6 @@ def test_a_record_of_the_end_is_believed_at_once(before: Before, ended: dict[str
     assert before.waited_s == 0.0
 
 
-def test_a_job_that_never_began_is_not_waited_for(before: Before) -> None:
-    assert before.why_not() is None
-    assert before.waited_s == 0.0
-
-
 def test_one_that_died_without_a_word_is_waited_for_until_its_heart_is_silent(before: Before) -> None:
     before.write("claim", token="t")
     before.write("heartbeat.json", beat=7)
@@ -87,13 +82,6 @@ def test_beside_one_that_works_it_does_not_run(before: Before) -> None:
     before.then = lambda waited_s: before.write("heartbeat.json", beat=int(waited_s // 30))
     assert "still works" in (before.why_not() or "")
     assert before.waited_s <= SILENT_S
-
-
-def test_it_begins_as_soon_as_the_end_shows(before: Before) -> None:
-    before.write("claim", token="t")
-    before.then = lambda waited_s: before.write("exit.json", code=75) if waited_s >= 40 else None
-    assert before.why_not() is None
-    assert 40 <= before.waited_s <= 42
 
 
 def test_while_it_waits_it_can_be_held_and_ended(before: Before) -> None:

@@ -85,13 +85,6 @@ def test_the_newest_ones_stay_over_all_jobs_and_the_older_ones_go(slot: SlotFold
     assert slot.kept() == {(1, 4)}
 
 
-def test_a_job_that_begins_keeps_the_parent_that_it_chose(slot: SlotFolder) -> None:
-    slot.attempt(0, 1, 2, 3, parent=None)
-    job = slot.attempt(1, parent=slot.ref(0, 2))  # its program found 3 damaged
-    tidied(job, 1)
-    assert slot.kept() == {(0, 2)}
-
-
 def test_what_is_no_candidate_stays_while_there_are_too_few(slot: SlotFolder) -> None:
     slot.attempt(0, 1, 2, 3, parent=None)
     job = slot.attempt(1, parent=slot.ref(0, 2))
@@ -121,13 +114,6 @@ def test_what_a_decision_to_go_back_passes_over_stays_until_the_next_job_begins(
     assert slot.kept() == {(0, 2)}
 
 
-def test_who_is_superseded_removes_nothing(slot: SlotFolder) -> None:
-    job = slot.attempt(0, 1, 2, 3, parent=None)
-    slot.attempt(1, parent=slot.ref(0, 3))
-    tidied(job, 1)
-    assert slot.kept() == {(0, 1), (0, 2), (0, 3)}
-
-
 def test_a_higher_claim_in_the_middle_ends_it(slot: SlotFolder) -> None:
     job = slot.attempt(0, 1, 2, 3, 4, parent=None)
 
@@ -137,28 +123,6 @@ def test_a_higher_claim_in_the_middle_ends_it(slot: SlotFolder) -> None:
 
     tidied(job, 1, then_claimed)
     assert slot.kept() == {(0, 2), (0, 3), (0, 4)}
-
-
-def test_a_checkpoint_may_be_a_file_or_a_link_whose_target_stays(slot: SlotFolder, tmp_path: Path) -> None:
-    job = slot.attempt(0, 3, parent=None)
-    (tmp_path / "elsewhere").mkdir()
-    (job.attempt_dir / "checkpoints" / "1").write_text("all in one file")
-    (job.attempt_dir / "checkpoints" / "2").symlink_to(tmp_path / "elsewhere")
-    assert tidied(job, 1) == []
-    assert os.listdir(job.attempt_dir / "checkpoints") == ["3"]
-    assert (tmp_path / "elsewhere").is_dir()
-
-
-def test_what_cannot_be_removed_is_said_and_harms_nobody(slot: SlotFolder) -> None:
-    def refuse(path: Path) -> None:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    job = slot.attempt(0, 1, 2, parent=None)
-    (words,) = tidied(job, 1, refuse)
-    assert words.startswith("could not remove /")
-    assert words.endswith("checkpoints/1 (Permission denied); the next job tries again")
-    (job.attempt_dir / "parent.json").write_text("{")
-    assert "could not look for old checkpoints" in tidied(job, 1)[0]
 
 
 @st.composite

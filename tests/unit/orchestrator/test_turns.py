@@ -24,12 +24,6 @@ def order_of(slots: list[Slot], by: Turns) -> list[int]:
     return [slot.index for slot in in_turn(slots, by)]
 
 
-def test_of_equals_the_one_with_the_least_left_comes_first_though_its_job_was_a_little_longer() -> None:
-    short = a_slot(1, worked_s=JOB_S + 60, step=900, total=1000).built
-    long = a_slot(0, worked_s=JOB_S - 60, step=900, total=10_000).built
-    assert order_of([long, short], turns()) == [1, 0]
-
-
 def test_a_priority_is_stronger_than_work_and_a_changed_one_stronger_than_the_configs() -> None:
     slots = [a_slot(0).built, a_slot(1, worked_s=99 * JOB_S).built, a_slot(2, priority=9).built]
     assert order_of(slots, turns("priority", s1=5)) == [2, 1, 0]
@@ -50,11 +44,6 @@ def test_a_whole_job_is_as_long_as_jobs_work() -> None:
     assert of_some.job_s == 900
     of_a_program = turns_with(command=["./mine"], experiments=[{"seed": 1}, {"seed": 2, "max_runtime_seconds": 900}])
     assert of_a_program.job_s == 4 * 3600  # a param of its own
-
-
-def test_jobs_that_hand_over_early_take_turns_after_each_of_them() -> None:
-    by = turns_with(training={"max_runtime_seconds": 1800}, slots=2)
-    assert order_of([a_slot(0, worked_s=1800.0, step=900, total=1000).built, a_slot(1).built], by) == [1, 0]
 
 
 @given(st.integers(0, 2**32), st.integers(2, 30), st.integers(1, 5))

@@ -18,7 +18,7 @@ from rich.console import Console
 from orchestrator.decisions.models import Ledger, Slot, SlotStatus
 from orchestrator.decisions.requests import TIME_OVER
 from orchestrator.executors.base import JobState
-from orchestrator.hosts import detached, host, stopping
+from orchestrator.hosts import detached, host
 from orchestrator.hosts.detached import start_in_background
 from orchestrator.hosts.dry import dry_start
 from orchestrator.hosts.notice import PREEMPTED
@@ -68,21 +68,6 @@ def test_a_stop_counts_that_a_person_typed_while_a_start_waited(
     host.begin_run(asked(world, for_s=for_s), known)
     assert read_control(world.run_dir).wish == counts
     assert ("was typed after this start, and counts." in capsys.readouterr().err) == (counts != "run")
-
-
-def test_a_run_that_was_stopped_meanwhile_is_not_called_finished(
-    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def begun(*_given: Any, **_more: Any) -> Any:
-        wish_to_stop(world.run_dir, at_once=False, grace_s=60.0)
-        return world.run
-
-    monkeypatch.setattr(host, "begin", begun)
-    world.lease.release()
-    host.start(asked(world), Console())
-    said = capsys.readouterr()
-    assert "note: `orchestrator stop` was typed after this start, and counts." in said.err
-    assert "is finished" not in said.out + said.err
 
 
 @pytest.fixture
@@ -170,15 +155,3 @@ def test_a_start_beside_a_living_controller_mends_the_code(world: World, is_wait
         with refused("controller.lives"):
             host.start(asked(world), Console())
     assert shim.read_bytes() == whole
-
-
-def test_a_stop_says_that_a_start_was_typed_after_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def overruled(*given: Any, **more: Any) -> Any:
-        wish = wish_to_stop(*given, **more)
-        write_control(world.run_dir, "run", now=world.time, by="start")
-        return wish
-
-    monkeypatch.setattr(stopping, "wish_to_stop", overruled)
-    monkeypatch.setattr(stopping, "STOP_MARGIN_S", 0.0)  # it does not wait for what nobody does any more
-    with refused("stop.started-again"):
-        stopping.stop(world.run_dir, at_once=True, grace_s=None, out=Console())
