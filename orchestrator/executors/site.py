@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orchestrator.executors.base import Frozen, SubmitOutcome, Uncertain
-from orchestrator.executors.slurm import FOR_READING, Ended, NoAnswer, folder_options, run_command, scrubbed
+from orchestrator.executors.slurm import FOR_READING, Answer, NoAnswer, folder_options, run_command, scrubbed
 from orchestrator.executors.slurm_text import own_words, possible_ids, read_submission, told_duration_s
 
 #: A person waits for each answer. Slurm's own patience is MessageTimeout, 10 s by default.
@@ -68,7 +68,7 @@ class Site:
     def limits(self, account: str | None, partition: str | None, qos: str | None) -> SiteLimits:
         """How many jobs the user may have on this cluster, from sacctmgr. Many sites do not say."""
         settings = self._ask(["scontrol", "show", "config"])
-        told = settings.stdout if isinstance(settings, Ended) else ""
+        told = "" if isinstance(settings, NoAnswer) else settings.stdout
         cluster = re.search(r"^ClusterName\s*=\s*(\S+)", told, re.MULTILINE)
         user = [f"user={pwd.getpwuid(os.getuid()).pw_name}", *([f"cluster={cluster[1]}"] if cluster else [])]
         texts = []
@@ -101,7 +101,7 @@ class Site:
         # It says "allocation failure: <sentence>" where a submission says "Batch job submission failed: <sentence>".
         return SubmitCheck(outcome=read_submission(answer.returncode, "", answer.stderr), words=words)
 
-    def _ask(self, command: list[str]) -> Ended | NoAnswer:
+    def _ask(self, command: list[str]) -> Answer:
         return run_command(command, self._env, QUESTION_TIMEOUT_S)
 
 
