@@ -147,7 +147,7 @@ def visit(world: World, job: Job, one: Contributor) -> None:
         for message in (frame.message for frame in frames):
             match message:
                 case protocol.Welcome(spread_s=spread_s):
-                    one.backoff = one.backoff.progressed().asked_to_spread(spread_s)
+                    one.backoff = Backoff(spread_s=spread_s)
                 case protocol.SegmentStored(sha256=sha256):
                     world.stored[sha256] = world.now
                 case protocol.SegmentRefused(reason=reason):

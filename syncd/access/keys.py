@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anchorleg.files import write_bytes
-from anchorleg.places import account_name, home_folder, user_path
+from anchorleg.places import account_name, user_path
 from anchorleg.words import printable
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, StorageError
 from syncd.remote import Remote
@@ -119,11 +119,6 @@ def _run(words: Sequence[str], *, timeout_s: float = LOCAL_TIMEOUT_S) -> subproc
         raise ConfigError("ssh.no-answer", program=words[0], seconds=timeout_s) from None
 
 
-def default_key(home: Path | None = None) -> Path:
-    """`~/.ssh/id_ed25519`."""
-    return (home or home_folder()) / ".ssh" / "id_ed25519"
-
-
 def ensure_key(path: Path) -> OwnKey:
     """The key at `path`; an ed25519 key without a passphrase is made where there is none.
 
@@ -171,13 +166,8 @@ def endpoint(remote: Remote) -> Endpoint:
     done = _run([*words, "--", remote.account])
     if done.returncode != 0:
         raise ConfigError("ssh.bad-config", account=remote.account, why=done.stderr.strip())
-    return resolved(done.stdout, remote)
-
-
-def resolved(output: str, remote: Remote) -> Endpoint:
-    """The endpoint in the output of `ssh -G`."""
     values: dict[str, str] = {}
-    for line in output.splitlines():
+    for line in done.stdout.splitlines():
         name, _, value = line.partition(" ")
         values.setdefault(name, value)
     # A file whose name has a space is printed without quotes: it may be one file, or several.
@@ -275,15 +265,6 @@ def install_public_key(remote: Remote, public: str) -> None:
         raise RemoteError("key.install-failed", why=said.strip() or f"exit {child.returncode}")
 
 
-@dataclass(frozen=True)
-class RemoteAnswer:
-    """What a command over there did."""
-
-    code: int
-    out: str
-    said: str
-
-
 def takes_variables(remote: Remote) -> bool:
     """Whether sshd over there hands on variables by which a client chooses what programs run (sshd_config's AcceptEnv,
     as `*`): with these a restricted key has the whole account, before its forced command begins.
@@ -292,10 +273,10 @@ def takes_variables(remote: Remote) -> bool:
     """
     canaries = " ".join(f"{name}=/dev/null" for name in _CHOOSING)
     answer = ask_shell(remote, f"printenv {' '.join(_CHOOSING)}", "-o", f"SetEnv={canaries}")
-    return "/dev/null" in answer.out.split()
+    return "/dev/null" in answer.stdout.split()
 
 
-def ask_shell(remote: Remote, command: str, *options: str) -> RemoteAnswer:
+def ask_shell(remote: Remote, command: str, *options: str) -> subprocess.CompletedProcess[str]:
     """Run one line in the account's shell over there, with our key; the key is tried once. `options`: more of ssh's.
 
     Errors: those of a login: LoginRefusedError, HostKeyError, UnreachableError; RemoteError where it never stops.
@@ -307,4 +288,4 @@ def ask_shell(remote: Remote, command: str, *options: str) -> RemoteAnswer:
     done = run_bounded(child, remote.host or "", LOGIN_TIMEOUT_S)
     if done.returncode == EXIT_SSH:
         raise explain(remote.host or "", done.returncode, done.stderr, typed=typed_ssh(remote))
-    return RemoteAnswer(done.returncode, done.stdout, done.stderr)
+    return done

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from anchorleg.files import write_bytes
 from anchorleg.places import own_folder, user_path
@@ -44,24 +44,12 @@ class Settings(BaseModel):
     bwlimit: int = Field(default=0, ge=0, le=MOST_KIB_S, description="KiB a second each way; 0: no limit.")
     name: str | None = Field(default=None, description="Contributor name: the inbox over there is called so.")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _of_earlier_versions(cls, value: Any) -> Any:
-        if isinstance(value, dict) and value.get("transport") == "rsync":
-            raise InvalidFieldError("settings.no-rsync")
-        return {name: each for name, each in value.items() if name != "rsync"} if isinstance(value, dict) else value
-
     @field_validator("name")
     @classmethod
     def _name_is_a_folder(cls, value: str | None) -> str | None:
         if value is not None and not NAME.fullmatch(value):
             raise InvalidFieldError("settings.bad-name", name=value)
         return value
-
-    @property
-    def mirror(self) -> Path:
-        """`folder` with `~` expanded, absolute."""
-        return self.mirror_at(None)
 
     def mirror_at(self, folder: Path | str | None) -> Path:
         """The mirror that a user means by DIR, absolute; left out: the stored one."""
@@ -141,20 +129,31 @@ def parse_remote(
     (port, key, command) is used where `text` names that host too. `settings` None: read from the file; `folder`: what
     relative local paths are relative to. Errors: ConfigError.
     """
-    stored = settings if settings is not None else load_settings(environ)
+    known = (settings if settings is not None else load_settings(environ)).remote
     if not text.isprintable():
         raise ConfigError("remote.control-characters", remote=text)
-    if not text:
-        return _override(stored.remote or _of_variables(environ), environ, with_path=True)
-    user, host, path = _split(text)
-    if host is None:
-        mounted = os.path.abspath(os.path.join(folder or Path.cwd(), user_path(path)))
-        return _remote(text, {"path": mounted})
-    values: dict[str, object] = {"user": user, "host": host, "path": path, "known_hosts": known_hosts_file(environ)}
-    known = stored.remote
-    if known is not None and known.host == host and user in {None, known.user}:
-        values = {**known.model_dump(), "path": path}
-    return _override(_remote(text, values), environ)
+    values: dict[str, object] = {"known_hosts": known_hosts_file(environ)}
+    if text:
+        user, host, path = _split(text)
+        if host is None:
+            mounted = os.path.abspath(os.path.join(folder or Path.cwd(), user_path(path)))
+            return _remote(text, {"path": mounted})
+        values |= {"user": user, "host": host, "path": path}
+        if known is not None and known.host == host and user in {None, known.user}:
+            values = {**known.model_dump(), "path": path}
+    elif known is not None:
+        values = known.model_dump()
+        if known.is_local:
+            return known
+    fields = ((USER_VARIABLE, "user"), (HOST_VARIABLE, "host"), *([] if text else [(PATH_VARIABLE, "path")]))
+    said = {field: environ[variable] for variable, field in fields if environ.get(variable)}
+    if "path" in said:
+        said["path"] = _split(f"{PATH_VARIABLE}:{said['path']}")[2]
+    values |= said
+    if not (values.get("host") and values.get("path")):
+        raise ConfigError("remote.none")
+    variables = " ".join(variable for variable, field in fields if field in said)
+    return _remote(text or variables, values)
 
 
 def _split(text: str) -> tuple[str | None, str | None, str]:
@@ -184,43 +183,3 @@ def _remote(text: str, values: Mapping[str, object]) -> Remote:
         return Remote.model_validate(values)
     except ValidationError as error:
         raise ConfigError("remote.unusable", remote=text, **_first_mistake(error)) from error
-
-
-def _of_variables(environ: Mapping[str, str]) -> Remote:
-    """The remote that the variables alone name. Errors: ConfigError that says which one is missing."""
-    host, path = environ.get(HOST_VARIABLE, ""), environ.get(PATH_VARIABLE, "")
-    missing = [name for name, value in ((HOST_VARIABLE, host), (PATH_VARIABLE, path)) if not value]
-    if len(missing) == 2 and not environ.get(USER_VARIABLE):
-        raise ConfigError("remote.none")
-    if missing:
-        raise ConfigError("remote.not-set", missing=" and ".join(missing))
-    return _of_values({"host": host, "path": _far_path(path), "known_hosts": known_hosts_file(environ)})
-
-
-def _far_path(path: str) -> str:
-    """A path over there as `user@host:path` would have it. Errors: ConfigError."""
-    return _split(f"{PATH_VARIABLE}:{path}")[2]
-
-
-def _override(remote: Remote, environ: Mapping[str, str], *, with_path: bool = False) -> Remote:
-    if remote.is_local:
-        return remote
-    values = remote.model_dump()
-    for variable, field in ((USER_VARIABLE, "user"), (HOST_VARIABLE, "host")):
-        if environ.get(variable):
-            values[field] = environ[variable]
-    if with_path and environ.get(PATH_VARIABLE):
-        values["path"] = _far_path(environ[PATH_VARIABLE])
-    return _of_values(values)
-
-
-def _of_values(values: Mapping[str, object]) -> Remote:
-    """The remote that the variables name. Errors: ConfigError that names the variable."""
-    try:
-        return Remote.model_validate(values)
-    except ValidationError as error:
-        field, why = _first_mistake(error).values()
-        if field == "host" and "@" in str(values["host"]):
-            raise ConfigError("remote.account-in-host", host=values["host"]) from error
-        variable = {"user": USER_VARIABLE, "host": HOST_VARIABLE, "path": PATH_VARIABLE}.get(field, field)
-        raise ConfigError("remote.bad-variable", variable=variable, why=why) from error

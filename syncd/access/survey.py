@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from syncd.errors import ConfigError, RemoteError
+from syncd.errors import RemoteError
 from syncd.remote import is_absolute_path
 from syncd.transports.openssh import EXIT_NOT_FOUND
 
@@ -110,22 +110,6 @@ def program_line(name: str, path: str, words: Sequence[str]) -> str:
     return f"exec sh -c {shlex.join([script, name, *words])}"
 
 
-def health_question(path: str) -> str:
-    """One line for any shell over there: the room below `path`. `marked` reads the answer."""
-    script = "; ".join(
-        [
-            f"p={shlex.quote(path)}",
-            'case "$p" in /*) ;; *) p="$HOME/$p" ;; esac',
-            _SAY,
-            'say df "$(df -Pk "$p" 2> /dev/null | tail -n 1)"',
-            'say kind "$(stat -f -c %T "$p" 2> /dev/null)"',
-            'quota -w 2> /dev/null | while IFS= read -r line; do say quota "$line"; done',
-            "say asked yes",
-        ]
-    )
-    return f"exec sh -c {shlex.quote(script)}"
-
-
 def marked(answer: str) -> dict[str, list[str]]:
     """What a question's lines said: name → values, whatever a login printed between them."""
     found: dict[str, list[str]] = {}
@@ -189,10 +173,3 @@ def how_to_install(account: str) -> dict[str, str]:
     copy = f"rsync -a --exclude .git --exclude .venv --exclude runs {checkout}/ {account}:{_SOURCE_PLACE}/"
     install = f"python3 -m venv {INSTALL_PLACE} && {INSTALL_PLACE}/bin/pip install ./{_SOURCE_PLACE}"
     return {"copy": copy, "install": f"ssh {account} '{install}'"}
-
-
-def checked_command(command: str | None) -> str | None:
-    """`--remote-command` if it can be one. Errors: ConfigError."""
-    if command is not None and not is_absolute_path(command):
-        raise ConfigError("survey.relative-command", command=command)
-    return command

@@ -8,8 +8,8 @@ from syncd.commands.way import FolderArgument, JsonOption, RemoteArgument
 from syncd.errors import ProblemsFoundError
 
 
-def doctor(remote: RemoteArgument = "", folder: FolderArgument = None, as_json: JsonOption = False) -> None:
-    """Examine the way to the other side: host key, login, server, clocks, disks, the service, the inbox.
+def doctor(remote: RemoteArgument = "", folder: FolderArgument = "", as_json: JsonOption = False) -> None:
+    """Examine the way to the other side: host key, login, clock, the inbox, the disk, the service.
 
     Says what to do about each finding. Ends with 11 where one of them is a problem. Changes nothing.
     """
@@ -18,8 +18,7 @@ def doctor(remote: RemoteArgument = "", folder: FolderArgument = None, as_json: 
     from anchorleg.findings import as_objects, examine, problems_of, show_findings, total
     from syncd.access.settings import load_settings, parse_remote
     from syncd.commands.way import default_name
-    from syncd.doctor.checks import CHECKS
-    from syncd.doctor.facts import gather
+    from syncd.doctor import CHECKS, gather
 
     settings = load_settings()
     place = parse_remote(remote, settings=settings)

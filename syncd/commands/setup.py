@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anchorleg.places import short_path, user_path
+from anchorleg.places import home_folder, short_path, user_path
 from anchorleg.words import counted
 from syncd.commands.way import LimitOption, Way
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, SecondFactorError
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
 #: Wide enough for the longest step's name.
 _STEP_WIDTH = 13
-#: Stands for the friend's key until it is known; all its bits are zero.
-_NOBODYS_KEY = f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{'A' * 43}"
 
 
 def setup(
@@ -58,45 +55,18 @@ def setup(
 ) -> None:
     """Connect this machine to a run: key, host key, login, the other side's syncd. Once; may be repeated.
 
-    Without REMOTE it asks where the run is, or checks again what is stored. With --friend and without REMOTE: only
-    print the line, for the remote that is stored.
+    Without REMOTE it checks again what is stored, or what SYNC_CLUSTER_HOST and SYNC_CLUSTER_PATH name. With --friend
+    it then only prints the line, for the remote that is stored.
     """
     from syncd.access.settings import load_settings
 
     settings = Way(None, bwlimit).over(load_settings())
-    if (friend_key is not None or friend_checkpoints) and friend is None:
-        raise ConfigError("friend.no-name")
+    if (friend is None) != (friend_key is None) or (friend_checkpoints and friend is None):
+        raise ConfigError("friend.both")
     if remote or friend is None:
-        remote = remote or _asked_remote(settings)
         settings = _connect(settings, remote, port, key, folder, remote_command, yes_host_key, name)
-    if friend is not None:
+    if friend is not None and friend_key is not None:
         _print_friend(settings, friend, friend_key, checkpoints=friend_checkpoints)
-
-
-def _asked_remote(settings: Settings) -> str:
-    """`user@host:path` as a person at the terminal says it; "" where it is stored, or in the environment.
-
-    Errors: ConfigError where nobody can be asked, or no answer comes.
-    """
-    from syncd.access.settings import HOST_VARIABLE, PATH_VARIABLE
-
-    host, path = os.environ.get(HOST_VARIABLE, ""), os.environ.get(PATH_VARIABLE, "")
-    if settings.remote is not None or (host and path):
-        return ""
-    if not _is_terminal():
-        raise ConfigError("setup.no-terminal")
-    print("  Where does the run live?")
-    try:
-        host = host or _ask("Login on the cluster (user@host, as you type it after ssh):").strip()
-        if ":" in host and not host.startswith("["):  # all of it at once
-            return host
-        path = path or _ask("Folder of the run over there (such as project/runs/mt10):").strip()
-    except EOFError:
-        print()
-        host = ""
-    if not host or not path:
-        raise ConfigError("setup.no-answer")
-    return f"{host}:{path}"
 
 
 def _connect(
@@ -109,9 +79,10 @@ def _connect(
     fingerprint: str | None,
     name: str | None,
 ) -> Settings:
-    from syncd.access import keys, survey
+    from syncd.access import keys
     from syncd.access.settings import known_hosts_file, parse_remote, store_settings
     from syncd.commands.way import default_name
+    from syncd.remote import is_absolute_path
     from syncd.shared.layout import NAME
 
     place = parse_remote(text, settings=settings)
@@ -121,8 +92,9 @@ def _connect(
         raise ConfigError("setup.is-local", remote=place)
     if name is not None and not NAME.fullmatch(name):
         raise ConfigError("name.unusable", name=name)
-    survey.checked_command(command)
-    own = keys.ensure_key(user_path(key).absolute() if key else place.key or keys.default_key())
+    if command is not None and not is_absolute_path(command):
+        raise ConfigError("survey.relative-command", command=command)
+    own = keys.ensure_key(user_path(key).absolute() if key else place.key or home_folder() / ".ssh" / "id_ed25519")
     _step("key", f"{short_path(own.path)} " + ("(new, without a passphrase)" if own.made else "(was there)"))
     changes = {"key": own.path, "port": port or place.port, "known_hosts": known_hosts_file()}
     place = place.model_copy(update=changes)
@@ -138,9 +110,9 @@ def _connect(
     if folder:
         changed["folder"] = settings.mirror_at(folder)  # the next command may start elsewhere
     settings = settings.model_copy(update=changed)
-    make_own_folder(settings.mirror)
+    make_own_folder(settings.mirror_at(None))
     _step("stored", short_path(store_settings(settings)))
-    mirror = short_path(settings.mirror)
+    mirror = short_path(settings.mirror_at(None))
     print(
         "\nNext:\n"
         f"  syncd pull      the newest policies to {mirror}, once\n"
@@ -204,10 +176,10 @@ def _surveyed(place: Remote, where: Endpoint, own: OwnKey, command: str | None) 
         except LoginRefusedError:
             raise LoginRefusedError("login.still-refused", account=f"{where.user}@{where.host}") from None
         _step("login", f"{where.user}@{where.host} takes the key now (the password is not kept)")
-    if REFUSED_PREFIX in answer.said:
+    if REFUSED_PREFIX in answer.stderr:
         _step("restricted", "this key reaches the weights and its own inbox only, as it should")
         return place.model_copy(update={"command": None}), True
-    found = survey.findings(answer.out, place.path, command)
+    found = survey.findings(answer.stdout, place.path, command)
     if found.command is None:
         raise RemoteError("setup.no-syncd-there", **survey.how_to_install(place.account))
     _step(
@@ -233,30 +205,24 @@ def _what_is_there(policies: int) -> str:
     return f"; {counted(policies, 'policy is', 'policies are')} there" if policies else "; no policy there yet"
 
 
-def _print_friend(settings: Settings, friend: str, file: Path | None, *, checkpoints: bool) -> None:
+def _print_friend(settings: Settings, friend: str, file: Path, *, checkpoints: bool) -> None:
     from syncd.access import keys
     from syncd.access.gate import authorized_keys_line
 
     place = settings.remote
     if place is None or place.command is None:
         raise ConfigError("friend.no-remote")
-    public = _NOBODYS_KEY
-    if file is not None:
-        try:
-            public = user_path(file).read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError("friend.key-unreadable", path=file) from error
-        if "PRIVATE KEY" in public:
-            raise ConfigError("friend.key-private", path=file)
+    try:
+        public = user_path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError("friend.key-unreadable", path=file) from error
+    if "PRIVATE KEY" in public:
+        raise ConfigError("friend.key-private", path=file)
     line = authorized_keys_line(friend, public, [place.command], place.path, checkpoints=checkpoints)
     if keys.takes_variables(place):
         raise ConfigError("friend.open-sshd", host=place.host)
-    if file is None:
-        line = line.replace(public.split()[1], "<their public key: the long word in ~/.ssh/id_ed25519.pub>")
-    print(
-        f"Add this line to ~/.ssh/authorized_keys on {place.host}, only where the site allows shared keys:",
-        file=sys.stderr,
-    )
+    advice = f"Add this line to ~/.ssh/authorized_keys on {place.host}, only where the site allows shared keys:"
+    print(advice, file=sys.stderr)
     print(line)
 
 

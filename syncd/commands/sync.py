@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import math
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -17,8 +16,8 @@ import typer
 from anchorleg.files import is_full
 from anchorleg.output import ReaderGoneError
 from syncd.access.settings import Settings
-from syncd.commands.way import LimitOption, TransportOption, Way, connect, places
-from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, StorageError, SyncError
+from syncd.commands.way import FolderArgument, LimitOption, RemoteArgument, TransportOption, Way, connect, places
+from syncd.errors import ConfigError, RemoteError, StorageError
 from syncd.remote import Remote
 from syncd.shared.disk import disk_errors
 
@@ -29,14 +28,7 @@ if TYPE_CHECKING:
     from syncd.laptop.client import Wishes
     from syncd.laptop.exchange import ExchangeCounts
     from syncd.laptop.mirror import Arrival
-    from syncd.laptop.status import StatusWriter
 
-RemoteArgument = Annotated[
-    str, typer.Argument(metavar="REMOTE", help='[user@]host:path or a folder; left out or "": what `setup` stored.')
-]
-FolderArgument = Annotated[
-    str, typer.Argument(metavar="DIR", help='The mirror on this machine; left out or "": as `setup` stored.')
-]
 SecondsArgument = Annotated[
     float,
     typer.Argument(
@@ -49,12 +41,8 @@ CheckpointsOption = Annotated[
     typer.Option("--checkpoints", help="Also the newest whole checkpoints: large, goes on where it broke."),
 ]
 
-#: Six tries an hour of what a person must mend: below what sites ban for.
-HOLD_BACK_S = 600.0
 #: A transport's name and why it was chosen, in a report.
 BY_RSYNC = ("rsync", "--rsync asks for it")
-#: A terminal's picture is drawn this often.
-_REDRAW_S = 1.0
 
 
 def pull(
@@ -140,24 +128,9 @@ def _run(
     if every_s:
         if as_json or checkpoints:
             raise ConfigError("sync.endless")
-        try:
-            _stay(verb, settings, place, mirror, wishes, way, waits=True)
-        except (ConfigError, HostKeyError, LoginRefusedError, RemoteError) as error:
-            _hold_back(error)
-            raise
+        _stay(verb, settings, place, mirror, wishes, way, waits=True)
         return
     _once(verb, settings, place, mirror, wishes, way, as_json=as_json, checkpoints=checkpoints)
-
-
-def _hold_back(error: SyncError) -> None:
-    """Say what a person must mend, and wait before we end with it, where nobody is at a terminal: a service manager
-    that keeps us alive would try a refused key every ten seconds, and sites ban for less. SIGTERM ends the wait.
-    """
-    if sys.stdout.isatty():
-        return
-    with suppress(KeyboardInterrupt), _signals():
-        _log_line(f"{error} (ending in {HOLD_BACK_S / 60:.0f} minutes, as something may start this again at once)")
-        time.sleep(HOLD_BACK_S)
 
 
 def _once(
@@ -188,20 +161,18 @@ def _once(
             from syncd.laptop.rsync import RsyncCheckpoints, RsyncPull
 
             pull, chosen = RsyncPull(place, mirror, way.over(settings).bwlimit, arrived=arrived), BY_RSYNC
-            with _spinner("fetching …", quiet=as_json), disk_errors(mirror):
+            with disk_errors(mirror):
                 pull.all()
             counts, source = pull.counts, RsyncCheckpoints(place, mirror, way.over(settings).bwlimit)
         else:
-            with _spinner(f"connecting to {place} …", quiet=as_json):
-                connection = connect(settings, place, way)
+            connection = connect(settings, place, way)
             stack.callback(connection.close)
             chosen = (connection.name, connection.chosen_because)
-            with _spinner("fetching …", quiet=as_json):
-                counts = sync_once(connection, mirror, wishes, arrived=lambda arrival, _announced: arrived(arrival))
+            counts = sync_once(connection, mirror, wishes, arrived=lambda arrival, _announced: arrived(arrival))
             source = ServedCheckpoints(connection)
         if checkpoints:
-            with _spinner("fetching checkpoints …", quiet=as_json), disk_errors(mirror):
-                brought = fetch_newest(source, mirror, counts.runs, trouble=counts.troubles.append)
+            with disk_errors(mirror):
+                brought = fetch_newest(source, mirror, trouble=counts.troubles.append)
     waiting = Outbox(mirror).count()
     if as_json:
         print(json.dumps(_report(counts, str(place), mirror, chosen, waiting, brought), indent=2))
@@ -250,40 +221,27 @@ def _stay(verb: str, settings: Settings, place: Remote, mirror: Path, wishes: Wi
     with a sentence; what is in the background `waits` for its end: a service manager hears it once.
     """
     from syncd.laptop import views
-    from syncd.laptop.client import LISTEN_S, Client
+    from syncd.laptop.client import Client
     from syncd.laptop.lock import mirror_lock
     from syncd.laptop.status import StatusWriter
     from syncd.shared import codec  # noqa: F401 - numpy now: the first policy need not wait for it
     from syncd.wire.protocol import program_version
 
     program_version()  # now, while it is that of this code: an upgrade may come before the first connection
-    on_terminal = sys.stdout.isatty()
-    say = _quiet if on_terminal else _log_line
-    wait = (print if on_terminal else _log_line) if waits else None
     with _signals() as was_told:
         try:
-            with _held(lambda: mirror_lock(mirror, verb, wait=wait), say):
+            with mirror_lock(mirror, verb, wait=_log_line if waits else None):
                 if way.by_rsync:
                     _pull_by_rsync(place, mirror, way.over(settings).bwlimit, wishes.every_s)
                 writer = StatusWriter(mirror, str(place), pull=wishes.pull, push=wishes.push)
-                lines = views.ArrivalLines(say)
-                with _picture(mirror, writer) if on_terminal else _no_picture() as redraw:
-                    Client(
-                        mirror,
-                        lambda: connect(settings, place, way),
-                        writer,
-                        wishes,
-                        say=say,
-                        arrived=lines.arrived,
-                        tick=redraw,
-                        listen_s=_REDRAW_S if on_terminal else LISTEN_S,
-                    ).watch()
+                arrived = views.ArrivalLines(_log_line).arrived
+                Client(
+                    mirror, lambda: connect(settings, place, way), writer, wishes, say=_log_line, arrived=arrived
+                ).watch()
         except KeyboardInterrupt:
-            if on_terminal:
-                print(f"ended; what has arrived stays in {mirror}, what waits is sent by the next one")
             if not was_told():
                 raise
-            say("told to end (SIGTERM)")
+            _log_line("told to end (SIGTERM)")
 
 
 def _pull_by_rsync(place: Remote, mirror: Path, bwlimit: int, every_s: float) -> NoReturn:
@@ -293,26 +251,6 @@ def _pull_by_rsync(place: Remote, mirror: Path, bwlimit: int, every_s: float) ->
     lines = views.ArrivalLines(_log_line)
     pull = RsyncPull(place, mirror, bwlimit, arrived=lambda arrival: lines.arrived(arrival, None))
     pull_for_good(pull, every_s, _log_line)
-
-
-@contextmanager
-def _held(lock: Callable[[], AbstractContextManager[None]], say: Callable[[str], None]) -> Iterator[None]:
-    """The lock of the mirror, which a full disk delays. Errors: those of the lock, but for a full disk."""
-    from syncd.laptop.backoff import DISK_RETRY_S
-
-    said = ""
-    with ExitStack() as stack:
-        while True:
-            try:
-                stack.enter_context(lock())
-                break
-            except StorageError as error:
-                if not is_full(error.__cause__):
-                    raise
-                if said != (said := str(error)):
-                    say(f"{error}; trying again every {DISK_RETRY_S:.0f} s")
-                time.sleep(DISK_RETRY_S)
-        yield
 
 
 @contextmanager
@@ -329,52 +267,6 @@ def _signals() -> Iterator[Callable[[], bool]]:
         yield lambda: bool(told)
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def _spinner(words: str, *, quiet: bool) -> Iterator[None]:
-    if quiet or not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-
-    with Console(stderr=True, emoji=False).status(words):
-        yield
-
-
-@contextmanager
-def _picture(mirror: Path, writer: StatusWriter) -> Iterator[Callable[[], None]]:
-    """A live table on the terminal; yields what redraws it. The writer is at hand: on a full disk its file is old."""
-    from rich.console import Console
-    from rich.live import Live
-
-    from syncd.laptop import views
-    from syncd.laptop.status import read_mirror
-
-    console = Console(emoji=False)
-    drawn_at = 0.0
-
-    def redraw() -> None:
-        nonlocal drawn_at
-        if time.monotonic() - drawn_at >= _REDRAW_S:
-            drawn_at = time.monotonic()
-            try:
-                view = read_mirror(mirror, time.time()).model_copy(update={"client": writer.status})
-            except OSError:  # the client itself says what is wrong with the disk
-                return
-            live.update(views.status_table(view, console.width), refresh=True)
-
-    with Live(console=console, auto_refresh=False, transient=True) as live:
-        yield redraw
-
-
-@contextmanager
-def _no_picture() -> Iterator[Callable[[], None]]:
-    yield lambda: None
-
-
-def _quiet(sentence: str) -> None:
-    """On a terminal the picture says it all."""
 
 
 def _log_line(sentence: str) -> None:

@@ -25,16 +25,16 @@ _NAMES = get_args(TransportName)
 
 def _transport(text: str) -> str:
     """Errors: ConfigError."""
-    if text == "rsync":
-        raise ConfigError("transport.no-rsync")
     if text not in _NAMES:
         raise ConfigError("transport.unknown", transport=text, known=", ".join(_NAMES))
     return text
 
 
-RemoteArgument = Annotated[str, typer.Argument(help="[user@]host:path or a folder; left out: what `setup` stored.")]
+RemoteArgument = Annotated[
+    str, typer.Argument(metavar="REMOTE", help='[user@]host:path or a folder; left out or "": what `setup` stored.')
+]
 FolderArgument = Annotated[
-    Path | None, typer.Argument(metavar="DIR", help="The mirror on this machine; left out: as `setup` stored.")
+    str, typer.Argument(metavar="DIR", help='The mirror on this machine; left out or "": as `setup` stored.')
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 TransportOption = Annotated[

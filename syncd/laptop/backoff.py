@@ -21,8 +21,6 @@ FIRST_DELAY_S = 1.0
 GROWTH = 1.6
 #: A night without the cluster is 500 tries, of which none reaches a login while the network is away.
 MAX_DELAY_S = 60.0
-#: Who was turned away comes again within this part of what the server asked for: the others are spread already.
-AFTER_SPREADING = 0.2
 #: So long a life counts as progress, even of an idle connection.
 LIVE_ENOUGH_S = 30.0
 #: More time than was planned went by: the machine slept, or this process was stopped.
@@ -42,15 +40,12 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True)
 class Backoff:
-    """How many connections in a row came to nothing, and the limits of the delays (tests have shorter ones).
+    """How many connections in a row came to nothing.
 
     `spread_s`: what the server said last of how long its clients should take to come back, if they lose it at once.
     """
 
     failures: int = 0
-    first_s: float = FIRST_DELAY_S
-    growth: float = GROWTH
-    cap_s: float = MAX_DELAY_S
     spread_s: float = 0.0
 
     def failed(self) -> Backoff:
@@ -61,10 +56,6 @@ class Backoff:
         """After a connection that brought something."""
         return replace(self, failures=0)
 
-    def asked_to_spread(self, spread_s: float) -> Backoff:
-        """After the server has said over how long its clients come back."""
-        return replace(self, spread_s=spread_s)
-
     def delay_s(self, chance: float) -> float:
         """How long to wait now; `chance` in [0, 1) is drawn evenly.
 
@@ -72,8 +63,7 @@ class Backoff:
         delay that spreads them, of many what the server asked for: never more than the longest delay.
         """
         # The exponent stops where the cap has long been reached: 1.6 ** 2000 is no float.
-        spread_s = self.spread_s * (AFTER_SPREADING if self.failures else 1.0)
-        return chance * min(self.cap_s, max(spread_s, self.first_s * self.growth ** min(self.failures, 64)))
+        return chance * min(MAX_DELAY_S, max(self.spread_s, FIRST_DELAY_S * GROWTH ** min(self.failures, 64)))
 
 
 def jittered(every_s: float, chance: float) -> float:

@@ -12,16 +12,14 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 from anchorleg.files import fsync_folder, fsync_tree, read_json_or_none
 from syncd.errors import GoneError, RemoteError, StorageError
 from syncd.shared.disk import is_nearly_full, make_own_folder, writing
-from syncd.shared.layout import Shared
 from syncd.shared.saved import MOST_TOLD, SAVED_FILE, SavedAt, path_in_run
-from syncd.store import newest
 from syncd.wire.session import Session
 from syncd.wire.transport import Offer
 
@@ -105,50 +103,34 @@ class ServedCheckpoints:
         """See `CheckpointSource`."""
 
 
-def fetch_newest(
-    source: CheckpointSource, mirror: Path, runs: Collection[str], *, trouble: Callable[[str], None]
-) -> list[str]:
+def fetch_newest(source: CheckpointSource, mirror: Path, *, trouble: Callable[[str], None]) -> list[str]:
     """Bring the newest checkpoint of each slot to `DIR/checkpoints/<run id>/<slot>/<attempt>/<step>`; one line each.
 
-    `runs`: those that are over there now. An interrupted one is gone on with. `source` is closed at the end. `trouble`
+    An interrupted one is gone on with. `source` is closed at the end. `trouble`
     hears of each that could not be brought, and why no more can be. Errors: UnreachableError, StorageError; a
     RemoteError is a trouble: what was pulled before is to be told.
     """
     try:
-        return list(_each(source, mirror, runs, trouble))
+        return list(_each(source, mirror, trouble))
     finally:
         source.close()
 
 
-def _each(
-    source: CheckpointSource, mirror: Path, runs: Collection[str], trouble: Callable[[str], None]
-) -> Iterator[str]:
+def _each(source: CheckpointSource, mirror: Path, trouble: Callable[[str], None]) -> Iterator[str]:
     """See `fetch_newest`."""
     try:
         slots = list(source.saved())
         if not slots:
             yield "no checkpoint is there yet; ask again after the first one"
             return
-        run_id = source.run_id() or _guessed(mirror, runs)
-        if run_id is None:
-            trouble("checkpoints are there; no run.json there and no policy here says which run they belong to")
+        if (run_id := source.run_id()) is None:
+            trouble("checkpoints are there; no run.json that can be read says which run they belong to")
             return
         for slot in slots:
             if line := _fetch_newest_of(source, slot, run_id, mirror / "checkpoints", trouble):
                 yield line
     except RemoteError as error:
         trouble(str(error))
-
-
-def _guessed(mirror: Path, runs: Collection[str]) -> str | None:
-    """The id of the run that keeps the run folder, where its record cannot be read: of `runs` the one that published
-    last. A run that was begun anew in the same folder has the same slots, attempts and steps.
-    """
-    if len(runs) == 1:
-        return next(iter(runs))
-    places = (place for place in Shared(mirror).slots() if place.run_id in runs)
-    found = [manifest for place in places if (manifest := newest(place)) is not None]
-    return max(found, key=lambda manifest: manifest.created_at).run_id if found else None
 
 
 def _fetch_newest_of(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from syncd.errors import StorageError, SyncError
@@ -23,12 +23,12 @@ from syncd.laptop.liveagents import LiveAgents
 from syncd.laptop.mirror import Arrival, Mirror
 from syncd.laptop.ownagents import OwnAgents
 from syncd.laptop.status import StatusWriter
-from syncd.outbox import Outbox, OutboxWatcher
+from syncd.outbox import Outbox
 from syncd.shared.disk import disk_errors
 from syncd.wire.session import Session
 
-#: How long the client listens for news before it looks at itself. News and segments to send end it at once.
-LISTEN_S = 2.5
+#: How long the client listens for news before it looks into the outbox. News end it at once.
+LISTEN_S = 1.0
 #: While it is offline the client looks at the clocks this often, to notice that the machine has been asleep.
 DOZE_S = 0.25
 #: How often a client that lives for weeks clears away what nobody asks for any more.
@@ -100,8 +100,7 @@ class _WokeError(Exception):
 class Client:
     """Keeps the mirror `folder` in step with one remote. `connect` opens a transport, or raises a SyncError.
 
-    `say` takes sentences for the user or the log; `tick` is called each `listen_s` while it is connected, and
-    more often while it waits (a terminal redraws then). Impure things are defaults, so that tests pass their own.
+    `say` takes sentences for the user or the log. Impure things are defaults, so that tests pass their own.
     """
 
     def __init__(
@@ -113,24 +112,19 @@ class Client:
         *,
         say: Callable[[str], None] = print,
         arrived: Callable[[Arrival, float | None], None] = lambda _arrival, _latency_s: None,
-        tick: Callable[[], None] = lambda: None,
-        listen_s: float = LISTEN_S,
-        backoff: Backoff | None = None,
         moment: Callable[[], Moment] = lambda: Moment(time.time(), time.monotonic()),
         sleep: Callable[[float], None] = time.sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self.writer = writer
         self._folder, self._connect, self._wishes = folder, connect, wishes
-        self._say, self._tell_arrival, self._tick = say, arrived, tick
-        self._backoff = backoff or Backoff()
-        self._listen_s = listen_s
+        self._say, self._tell_arrival = say, arrived
+        self._backoff = Backoff()
         self._moment, self._sleep, self._chance = moment, sleep, chance
         self._mirror, self._outbox = Mirror(folder), Outbox(folder)
         steady = lambda: moment().monotonic_s  # noqa: E731
         self._agents = LiveAgents(self._mirror, say=self._voice_trouble, pull=wishes.pull, monotonic=steady)
         self._own = OwnAgents(folder, say=self._voice_trouble, push=wishes.push, monotonic=steady)
-        self._transport: Session | None = None
         self._was_live = False
         self._last_said = ""
         self._clock_offset_s: float | None = None
@@ -138,19 +132,11 @@ class Client:
 
     def watch(self) -> None:
         """Until a signal's exception, or an error that a person must mend, comes out of it."""
-        watcher = OutboxWatcher(self._outbox.path / "new", self._interrupt) if self._wishes.push else None
         try:
             while True:
-                self._one_connection(watcher)
+                self._one_connection()
         finally:
-            if watcher is not None:
-                watcher.close()
             self.writer.tell("stopped", next_try_at=None)
-
-    def _interrupt(self) -> None:
-        """Listen no longer: something is there to send. From the watcher's thread."""
-        if (transport := self._transport) is not None:
-            transport.interrupt()
 
     def _tidy(self) -> None:
         """As `_tidied`, where it is time to."""
@@ -159,25 +145,24 @@ class Client:
             if trouble := _tidied(self._mirror, self._outbox):
                 self._voice_trouble(trouble)
 
-    def _one_connection(self, watcher: OutboxWatcher | None) -> None:
+    def _one_connection(self) -> None:
         """Connect, live, and wait before the next try. Errors: those that a person must mend."""
         self._tidy()
         self.writer.tell("connecting", next_try_at=None)
         began = self._moment()
         exchange: Exchange | None = None
         try:
-            transport = self._transport = self._connect()
+            transport = self._connect()
             try:
-                transport.tick = self._beat
-                self.writer.connected(transport.name, transport.chosen_because)
+                transport.tick = self.writer.write
+                self.writer.connected(transport.name)
                 exchange = self._exchange(transport)
                 with disk_errors(self._folder):
-                    self._live(exchange, watcher)
+                    self._live(exchange)
             finally:
-                self._transport = None
                 transport.close()
                 facts = transport.facts()
-                self._backoff = self._backoff.asked_to_spread(facts.spread_s)
+                self._backoff = replace(self._backoff, spread_s=facts.spread_s)
                 self.writer.facts(facts)
         except _WokeError:
             self._voice("the machine slept; connecting again")
@@ -206,7 +191,7 @@ class Client:
             chance=self._chance,
         )
 
-    def _live(self, exchange: Exchange, watcher: OutboxWatcher | None) -> None:
+    def _live(self, exchange: Exchange) -> None:
         """Serve one connection until it breaks. Errors: SyncError; _WokeError."""
         transport = exchange.transport
         self.writer.tell("syncing")
@@ -219,17 +204,18 @@ class Client:
             before = self._moment()
             is_round = before.monotonic_s >= round_at
             if is_round:
-                self._work(exchange, watcher)
+                if exchange.wants:  # one file, and some segments: between two such steps newer news are heard
+                    exchange.fetch_one()
+                exchange.send_some()
                 if not (exchange.wants or exchange.more_waits):
                     round_at = self._moment().monotonic_s + jittered(self._wishes.every_s, self._chance())
             self._describe(exchange)
-            self._tick()
             self._tidy()
             self._agents.turn(transport, lambda: not exchange.wants_policy())
             self._own.turn(transport, lambda: not exchange.more_waits)
             before = self._moment()
             busy = is_round and (exchange.wants or exchange.more_waits)
-            patience_s = RELIST_AFTER_S if exchange.something_was_gone else self._listen_s
+            patience_s = RELIST_AFTER_S if exchange.something_was_gone else LISTEN_S
             if (to_round_s := round_at - before.monotonic_s) > 0:
                 patience_s = min(patience_s, to_round_s)
             patience_s = min(patience_s, self._own.wait_s)
@@ -240,18 +226,6 @@ class Client:
             exchange.take(news, announced=True)
             if exchange.must_list():
                 exchange.take(transport.listing(), announced=False)
-
-    def _work(self, exchange: Exchange, watcher: OutboxWatcher | None) -> None:
-        """Fetch one file and send some segments: between two such steps newer news are heard."""
-        if exchange.wants:
-            exchange.fetch_one()
-        if watcher is not None and (watcher.has_news() or exchange.more_waits):
-            exchange.send_some()
-
-    def _beat(self) -> None:
-        """While one waits for the other side: we live."""
-        self.writer.write()
-        self._tick()
 
     def _describe(self, exchange: Exchange) -> None:
         facts = exchange.transport.facts()
@@ -281,7 +255,6 @@ class Client:
         self.writer.tell("offline", error=sentence, next_try_at=start.wall_s + delay_s)
         while (left_s := start.monotonic_s + delay_s - self._moment().monotonic_s) > 0:
             before = self._moment()
-            self._tick()
             planned_s = min(DOZE_S, left_s)
             self._sleep(planned_s)
             self.writer.write()

@@ -48,7 +48,7 @@ class LiveAgents:
         self._living: dict[str, Living] = {}
         self._writers: dict[Agent, RingWriter] = {}
         self._last: dict[Agent, bytes] = {}
-        self._scenes = Scenes(mirror.shared, self._check, self._trouble, monotonic, changed=self._changed)
+        self._scenes = Scenes(mirror.shared, self._check, self._trouble, monotonic)
         self._notices = Notices()
         self._wishes: tuple[WireWish, ...] = ()
         self._told: tuple[WireWish, ...] = ()
@@ -141,10 +141,8 @@ class LiveAgents:
         return self._mirror.shared.slot(agent[0], agent[1])
 
     def _check(self, agent: Agent, size: int) -> None:
-        self._mirror.capacity.check_live(self._place(agent), size)
-
-    def _changed(self, agent: Agent) -> None:
-        self._mirror.capacity.changed(self._place(agent))
+        self._mirror.capacity.check_slot(self._place(agent))
+        self._mirror.capacity.check(size)
 
     def _writer(self, agent: Agent) -> RingWriter:
         if agent not in self._writers:

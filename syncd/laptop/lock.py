@@ -10,7 +10,7 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -53,6 +53,7 @@ def mirror_lock(
         with writing(path):
             _take(fd, folder, verb, wait, patience_s)
             os.ftruncate(fd, 0)
+        with suppress(OSError):  # on a full disk nobody knows who it is
             os.pwrite(fd, Holder(pid=os.getpid(), since=time.time(), verb=verb).model_dump_json().encode(), 0)
         yield
     finally:

@@ -4,7 +4,7 @@ Nothing that comes from the other side is believed. A policy goes size → sha25
 capped decompression, finite numbers; only then its blob is renamed into the tree, then its manifest, then the hint.
 So a reader of DIR sees a whole policy or an older whole one, also after a kill at any instruction.
 
-`DIR/part/` holds what is unfinished; `DIR/state/bad.json` what this version of ours found bad and does not fetch again.
+`DIR/part/` holds what is unfinished. What was found bad is not fetched again before the next start.
 """
 
 from __future__ import annotations
@@ -21,15 +21,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from anchorleg.files import (
-    LEFT_BEHIND_S,
-    fsync_folder,
-    is_full,
-    make_shared_folder,
-    read_json,
-    sweep_temporary,
-    write_json,
-)
+from anchorleg.files import LEFT_BEHIND_S, fsync_folder, is_full, make_shared_folder, sweep_temporary
 from syncd.errors import DamagedPolicyError, NoRoomError, StorageError
 from syncd.laptop.capacity import Capacity, CapacityLimits, KnownSums
 from syncd.shared.curves import CHUNK_ROWS, MAX_CHUNK_BYTES, chunk_of_file
@@ -38,14 +30,11 @@ from syncd.shared.layout import AVERAGED, NAME, SLOT, Shared, SlotPlace, Version
 from syncd.shared.manifest import MAX_MANIFEST_BYTES, Blob, Manifest, parse_manifest
 from syncd.shared.retention import MIRRORS, collect, sweep_slot
 from syncd.store import decoded, hinted, read_manifest, unpack, versions
-from syncd.wire import protocol
 from syncd.wire.scenes import prune_live
 from syncd.wire.transport import Offer
 
 #: A file that arrives with another sum was damaged on its way; one that does so each time is bad.
 FETCHES = 3
-#: Bad policies are rare; more than this many is one broken publisher, and the oldest are forgotten.
-MAX_BAD = 500
 #: Unfinished files that nothing asked for lately: their policies were overtaken.
 PART_KEPT_S = 3_600.0
 
@@ -99,12 +88,7 @@ class Mirror:
         self._clock = clock
         self._sums = KnownSums()
         self.capacity = Capacity(self.shared, self._parts, limits)
-        self._bad = _read_bad(self._bad_file)
-        self._unsaid = set(self._bad)
-
-    @property
-    def _bad_file(self) -> Path:
-        return self.folder / "state" / "bad.json"
+        self._bad: set[str] = set()
 
     def target(self, offer: Offer) -> OfferTarget | None:
         """Where `offer` belongs; None where its path is none of ours: it is never used then."""
@@ -126,8 +110,7 @@ class Mirror:
         """Those that are worth fetching: policies first, of each slot the newest; then curves.
 
         `changed`: the other side says that they are new; else it only lists them, and the last chunk of a curve may
-        have changed without growing. `say` is told why something was passed over: what was found bad before this
-        process began once, all else again for each offer.
+        have changed without growing. `say` is told why something was passed over, but not what was found bad before.
         """
         found = self._admitted(offers, say)
         newest: dict[SlotPlace, tuple[Version, Offer]] = {}
@@ -143,13 +126,13 @@ class Mirror:
         policies = [
             offer
             for place, (version, offer) in newest.items()
-            if not (self._has(place, version) or self._is_bad(offer, say))
+            if not (self._has(place, version) or _key(offer) in self._bad)
         ]
         curves = [
             offer
             for target, offer in found
             if target.curve is not None
-            and not self._is_bad(offer, say)
+            and _key(offer) not in self._bad
             and not self._sums.is_here(
                 target.place.metrics / target.file_name,
                 offer,
@@ -161,17 +144,14 @@ class Mirror:
     def _admitted(self, offers: Iterable[Offer], say: Callable[[str], None]) -> list[tuple[OfferTarget, Offer]]:
         """Those that are ours, of slots for which there is room."""
         found: list[tuple[OfferTarget, Offer]] = []
-        places: set[SlotPlace] = set()
         for offer in offers:
             if (target := self.target(offer)) is None:
                 continue
             try:
-                if target.slot not in places:
-                    self.capacity.check_slot(target.slot, places)
+                self.capacity.check_slot(target.slot)
             except NoRoomError as error:
                 say(str(error))
                 continue
-            places.add(target.slot)
             found.append((target, offer))
         return found
 
@@ -202,9 +182,8 @@ class Mirror:
                 return self._bring_policy(target, target.version, offer, fetch)
             return self._bring_curve(target, offer, fetch)
         except DamagedPolicyError as error:
-            left_out = DamagedPolicyError("policy.left-out", policy=target.words, why=error)
-            self._remember(offer, str(left_out))
-            raise left_out from error
+            self._bad.add(_key(offer))
+            raise DamagedPolicyError("policy.left-out", policy=target.words, why=error) from error
         except OSError as error:
             where = self.folder if is_full(error) else error.filename or self.folder  # full: one for all files
             raise StorageError("storage.unwritable", path=where, why=error.strerror) from error
@@ -213,6 +192,7 @@ class Mirror:
         place = target.place
         if offer.bytes > MAX_MANIFEST_BYTES:
             raise DamagedPolicyError("policy.manifest-too-large", bytes=offer.bytes, most=MAX_MANIFEST_BYTES)
+        self.capacity.check(offer.bytes)
         part = self._parts / f"{place.run_id}.{place.slot}.{'averaged.' * place.is_averaged}{target.file_name}"
         sealed = _fetched(offer, part, fetch)
         manifest = parse_manifest(sealed)
@@ -229,7 +209,6 @@ class Mirror:
             put_json(place.latest, {"attempt": version.attempt, "seq": version.seq})
         part.unlink(missing_ok=True)
         collect(place, now=self._clock(), keep=MIRRORS)
-        self.capacity.changed(target.slot)
         return Arrival(target, came, manifest)
 
     def _bring_blob(self, target: OfferTarget, manifest: Manifest, blob: Blob, fetch: Fetch) -> int:
@@ -245,7 +224,7 @@ class Mirror:
                 os.utime(final)  # its age counts from its last publication, or `collect` may take it
                 return 0
         part = self._parts / blob.sha256
-        self._make_room(target.slot, blob.bytes - (_size(part) or 0))
+        self.capacity.check(blob.bytes - (_size(part) or 0))
         data = _fetched(blob_of(manifest, blob, is_averaged=target.place.is_averaged), part, fetch)
         try:
             decoded(data, blob)
@@ -257,22 +236,12 @@ class Mirror:
         fsync_folder(final.parent)
         return len(data)
 
-    def _make_room(self, place: SlotPlace, size: int) -> None:
-        """Have room for `size` bytes of a policy. Errors: NoRoomError, StorageError; OSError."""
-        try:
-            self.capacity.check_policy(size)
-        except NoRoomError:
-            for each in (place, place.averaged):
-                collect(each, now=self._clock(), keep=MIRRORS)
-            self.capacity.changed(place)
-            self.capacity.check_policy(size)
-
     def _bring_curve(self, target: OfferTarget, offer: Offer, fetch: Fetch) -> Arrival:
         place = target.place
         if offer.bytes > MAX_CHUNK_BYTES:
             raise DamagedPolicyError("curve.too-large", bytes=offer.bytes, most=MAX_CHUNK_BYTES)
         part = self._parts / f"{place.run_id}.{place.slot}.{target.file_name}"
-        self.capacity.check_curve(place, target.file_name, offer.bytes)
+        self.capacity.check(offer.bytes)
         data = _fetched(offer, part, fetch)
         if len(data) > MAX_CHUNK_BYTES or not _is_json_lines(data):
             part.unlink(missing_ok=True)
@@ -280,32 +249,11 @@ class Mirror:
         make_shared_folder(place.metrics)
         os.replace(part, place.metrics / target.file_name)
         fsync_folder(place.metrics)
-        self.capacity.changed(place)
         return Arrival(target, len(data))
 
     @property
     def _parts(self) -> Path:
         return self.folder / "part"
-
-    def _is_bad(self, offer: Offer, say: Callable[[str], None]) -> bool:
-        """Whether it was found bad before; `say` hears why, unless it did."""
-        if (key := _key(offer)) in self._unsaid:
-            self._unsaid.remove(key)
-            say(self._bad[key][0])
-        return key in self._bad
-
-    def bad(self) -> dict[str, str]:
-        """What was found bad, and why: the newest `MAX_BAD`."""
-        return {key: why for key, (why, _) in self._bad.items()}
-
-    def _remember(self, offer: Offer, why: str) -> None:
-        known = {**self._bad, _key(offer): (why, self._clock())}
-        self._bad = dict(sorted(known.items(), key=lambda item: item[1][1])[-MAX_BAD:])
-        self._unsaid &= set(self._bad)
-        with contextlib.suppress(OSError):  # on a full disk it is found bad once more, after the next start
-            self._bad_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            found = {key: {"why": why, "at": at} for key, (why, at) in self._bad.items()}
-            write_json(self._bad_file, {"version": protocol.program_version(), "found": found})
 
     def tidy(self) -> None:
         """Delete what nobody needs: overtaken policies, what a killed process left in the tree, and parts of these."""
@@ -382,13 +330,3 @@ def _size(path: Path) -> int | None:
         return os.stat(path, follow_symlinks=False).st_size
     except OSError:
         return None
-
-
-def _read_bad(path: Path) -> dict[str, tuple[str, float]]:
-    """What was found bad by this version of ours: another one may know its format."""
-    try:
-        value = read_json(path)
-        found = value["found"] if value["version"] == protocol.program_version() else {}
-        return {str(key): (str(each["why"]), float(each["at"])) for key, each in found.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}

@@ -221,7 +221,7 @@ class RsyncPull:
                 continue
             try:
                 blobs = parse_manifest((self._new.path / offer.path).read_bytes()).blobs
-                self._mirror.capacity.check_policy(sum(sizes.values()) + sum(blob.bytes for blob in blobs))
+                self._mirror.capacity.check(sum(sizes.values()) + sum(blob.bytes for blob in blobs))
             except (DamagedPolicyError, NoRoomError):
                 continue  # the mirror says so
             for blob in blobs:

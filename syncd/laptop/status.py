@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator
 
 from anchorleg.words import on_one_line, printable
-from syncd.laptop.lock import Holder, holder
+from syncd.laptop.lock import holder
 from syncd.outbox import Contributions, Outbox, read_contributions
 from syncd.played import Played, read_played
 from syncd.shared.layout import Shared, read_hint
@@ -31,8 +31,6 @@ State = Literal["connecting", "syncing", "live", "offline", "stopped"]
 WRITE_EVERY_S = 1.0
 #: And one this often when nothing happens: the word of a living client is never older (unless it is connecting).
 BEAT_S = 5.0
-#: Upper bounds of the latency histogram, seconds; the last bucket is everything above.
-BUCKETS_S = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 60.0)
 #: Of so many of the last policies the quantiles are taken.
 LATENCIES = 200
 TROUBLES = 5
@@ -57,20 +55,16 @@ class _Model(BaseModel):
 class Latency(_Model):
     """Publication → usable here, of policies that were announced while we were connected. Seconds.
 
-    Across two clocks, put right by the offset that was seen when the connection began: good to some 0.1 s.
-    `buckets[k]` counts those up to `BUCKETS_S[k]`, the last one those above; `last` are the newest `LATENCIES`.
+    Across two clocks, put right by the offset that was seen when the connection began: good to some 0.1 s. `last` are
+    the newest `LATENCIES` of `count`.
     """
 
     count: int = 0
-    buckets: tuple[int, ...] = (0,) * (len(BUCKETS_S) + 1)
     last: tuple[float, ...] = ()
 
     def with_one(self, latency_s: float) -> Latency:
         """These and one more. A negative one (clocks) counts as zero."""
-        value = max(0.0, latency_s)
-        at = sum(value > bound for bound in BUCKETS_S)
-        buckets = (*self.buckets[:at], self.buckets[at] + 1, *self.buckets[at + 1 :])
-        return Latency(count=self.count + 1, buckets=buckets, last=(*self.last, value)[-LATENCIES:])
+        return Latency(count=self.count + 1, last=(*self.last, max(0.0, latency_s))[-LATENCIES:])
 
     def quantile(self, share: float) -> float | None:
         """The latency that this share of the last ones did not exceed; None where there are none."""
@@ -91,7 +85,6 @@ class ClientStatus(_Model):
     since: float
     remote: str
     transport: str = ""
-    chosen_because: str = ""
     pull: bool = True
     push: bool = True
     contributor: str | None = None
@@ -146,10 +139,10 @@ class StatusWriter:
         self.tell(troubles=(*others, dated)[-TROUBLES:])
         self.write(at_once=True)
 
-    def connected(self, name: str, because: str = "") -> None:
-        """A new connection begins: its counts are added to those of the earlier ones. `because`: why this way."""
+    def connected(self, name: str) -> None:
+        """A new connection begins, by the transport `name`: its counts are added to those of the earlier ones."""
         self._earlier = {name: getattr(self.status, name) for name in _ADDED}
-        self.tell(transport=name, chosen_because=because)
+        self.tell(transport=name)
 
     def facts(self, facts: ConnectionFacts) -> None:
         """What the transport says of itself now."""
@@ -215,17 +208,14 @@ class MirrorView(_Model):
         value = self.model_dump(mode="json", exclude={"contributions": {"unjudged"}, "client": {"latency": {"last"}}})
         if self.client is not None:
             latency = self.client.latency
-            value["client"]["latency"] |= {
-                "buckets_s": list(BUCKETS_S), "p50_s": latency.quantile(0.5), "p95_s": latency.quantile(0.95)
-            }  # fmt: skip
+            value["client"]["latency"] |= {"p50_s": latency.quantile(0.5), "p95_s": latency.quantile(0.95)}
         return value
 
 
 def read_mirror(folder: Path, now: float) -> MirrorView:
     """See what lies in the mirror `folder`, and who keeps it. Errors: OSError where it cannot be read."""
-    keeper: Holder | None = holder(folder)
-    outbox = Outbox(folder)
-    waiting, waiting_bytes = outbox.usage()
+    keeper = holder(folder)
+    waiting, waiting_bytes = Outbox(folder).usage()
     return MirrorView(
         folder=str(folder),
         looked_at=now,

@@ -69,19 +69,6 @@ def test_an_empty_folder_is_the_one_that_is_stored_and_no_number_is_refused(
 
 
 @pytest.mark.long
-def test_a_policy_that_was_left_out_before_is_said_by_each_pull(
-    tmp_path: Path, shared: Shared, env: dict[str, str]
-) -> None:
-    [blob] = (shared.slot(RUN, 0).path / "blobs").rglob("?" * 64)
-    blob.write_bytes(bytes(blob.stat().st_size))
-    for _ in range(2):
-        done = syncd("pull", str(shared.path), str(tmp_path / "mirror"), env=env)
-        assert done.returncode == 6
-        assert f"{RUN}/0 1-1 is left out: " in done.stderr
-        assert "up to date" not in done.stdout
-
-
-@pytest.mark.long
 def test_a_second_one_waits_and_goes_on_where_the_first_one_ends(
     tmp_path: Path, shared: Shared, env: dict[str, str]
 ) -> None:
@@ -106,19 +93,6 @@ def test_a_second_one_waits_and_goes_on_where_the_first_one_ends(
         assert busy.returncode == 2
         assert f"`syncd pull` (pid {takes.pid})" in busy.stderr
         assert "[mirror.only-fetched]" in busy.stderr
-
-
-@pytest.mark.long
-def test_what_a_person_must_mend_is_not_tried_again_and_again(tmp_path: Path, env: dict[str, str]) -> None:
-    """launchd and loops of the shell start it anew at once; a refused key must not be shown every ten seconds."""
-    with watching(tmp_path / "mirror", str(tmp_path / "nowhere"), env=env, seconds="5") as pulling:
-        wait_for(lambda: "ending in 10 minutes" in pulling.said(), "its word")
-        assert pulling.child is not None
-        assert pulling.child.poll() is None
-        assert pulling.end(signal.SIGTERM) == 6
-        assert pulling.said().count("is no folder") == 2  # at once, and as the error that it ends with
-    at_once = syncd("pull", str(tmp_path / "nowhere"), str(tmp_path / "mirror"), env=env)
-    assert at_once.returncode == 6
 
 
 def waits_not(watcher) -> bool:
@@ -173,19 +147,3 @@ def test_an_agent_that_a_user_wrote_runs_for_ever_and_ends_with_its_unload(launc
     launchd.ctl("unload")
     assert launchd.agent.codes()[-1] in {0, -signal.SIGTERM}  # syncd's own, or bash's where bash stays in between
     assert holder(mirror) is None, "nothing is left behind"
-
-
-@pytest.mark.long
-def test_an_agent_beside_another_client_waits_and_is_not_started_again_and_again(
-    launchd: Launchd, shared: Shared, env: dict[str, str]
-) -> None:
-    mirror = launchd.home / "shared_weights"
-    with watching(mirror, str(shared.path), env=env) as first:
-        first.live()
-        launchd.ctl("load")
-        wait_for(lambda: "waiting until that one ends" in launchd.said(), "its word")
-        assert f"is kept by `syncd watch` (pid {first.pid})" in launchd.said()
-        first.end()
-        wait_for(lambda: (found := holder(mirror)) is not None and found.verb == "pull", "it to take over")
-    assert launchd.said().count("waiting") == 1
-    assert launchd.agent.codes() == [], "it was started once"

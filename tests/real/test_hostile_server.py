@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from daemons import PATIENCE_S, wait_for
 from live_rings import newest_in, wish_in
-from lying_server import CHUNK_BYTES, CHUNKS, COMMAND, RUNS
+from lying_server import CHUNK_BYTES, CHUNKS, COMMAND
 from sshd import Laptop, Sshd
 from watching import seen, settled, watching
 
@@ -21,7 +21,7 @@ from anchorleg.live.batches import JPEG, checked
 from anchorleg.live.wanted import Wish
 from anchorleg.words import sized
 from syncd.access.settings import settings_file
-from syncd.laptop.capacity import MAX_CURVE_BYTES, MAX_RUNS
+from syncd.laptop.capacity import MAX_BYTES
 from syncd.outbox import Outbox, read_contributions
 from syncd.store import Shared
 
@@ -122,31 +122,22 @@ def test_a_small_file_takes_little_memory(victim: Callable[[str], Victim]) -> No
 
 
 @pytest.mark.long
-def test_a_mirror_takes_so_many_runs_and_says_so(victim: Callable[[str], Victim]) -> None:
-    laptop = victim("runs")
-    done = laptop.pull()
-    assert done.returncode == 6, done
-    assert f"{MAX_RUNS} runs" in done.stderr
-    assert len(list(Shared(laptop.folder).runs.iterdir())) == MAX_RUNS < RUNS
-
-
-@pytest.mark.long
-def test_a_slots_curves_are_bounded_and_status_says_so(victim: Callable[[str], Victim]) -> None:
+def test_a_mirror_is_bounded_and_status_says_so(victim: Callable[[str], Victim]) -> None:
     laptop = victim("curves")
-    most = sized(MAX_CURVE_BYTES)
+    most = sized(MAX_BYTES)
     (laptop.folder / "state").mkdir(parents=True)
     before = Shared(laptop.folder).slot("evil-00000000", 0).metrics / "before-000000.jsonl"
     before.parent.mkdir(parents=True)
     before.touch()
-    os.truncate(before, MAX_CURVE_BYTES - 64 * 2**20)  # it takes no room
+    os.truncate(before, MAX_BYTES - 64 * 2**20)  # it takes no room
     with watching(laptop.folder, "", env=laptop.env) as watcher:
         watcher.live()
-        wait_for(lambda: "of curves" in str(watcher.word()), "the sentence")
+        wait_for(lambda: "which is the most" in str(watcher.word()), "the sentence")
         wait_for(laptop.has_the_honest_policy, "the honest policy")
         shown = laptop.syncd("status", str(laptop.folder))
-        assert f"a slot has {most} of curves" in shown.stdout, shown.stdout
+        assert f"the mirror has {most}, which is the most" in shown.stdout, shown.stdout
     held = sum(file.stat().st_size for file in laptop.folder.rglob("*.jsonl"))
-    assert before.stat().st_size < held <= MAX_CURVE_BYTES < before.stat().st_size + CHUNKS * CHUNK_BYTES
+    assert before.stat().st_size < held <= MAX_BYTES < before.stat().st_size + CHUNKS * CHUNK_BYTES
 
 
 @pytest.mark.long

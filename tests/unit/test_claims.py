@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from anchorleg.words import sized
 from orchestrator import failover
 from orchestrator.decisions import nodes, requests, sightings
 from orchestrator.run import lease
@@ -16,7 +15,7 @@ from orchestrator.screens import watch
 from syncd.laptop import capacity
 from syncd.shared import disk, incoming, manifest
 from syncd.wire import arrivals, feed, protocol
-from syncd.wire.transport import MAX_CURVES_BYTES, MAX_FILES
+from syncd.wire.transport import MAX_FILES
 from trainer.evaluation import process as evaluating
 from trainer.sharing import ingest, notice, reader, selection
 from trainer.training.features import wandb as curves
@@ -104,14 +103,8 @@ def test_a_page_that_does_not_say_it_is_found(tmp_path: Path) -> None:
         ("viewer.md", f"is let go after {WORDS[int(serve.PONG_WITHIN_S // 60)]} minutes"),
         ("status.md", f"`--watch` looks again every {WORDS[int(watch.WATCH_S)]} seconds"),
         ("benchmarks.md", f"the server's look at the hint, every {feed.HINT_EVERY_S} s"),
-        (
-            "trust.md",
-            (
-                f"a mirror has {capacity.MAX_RUNS} runs, {capacity.MAX_SLOTS:,} slots, "
-                f"{sized(capacity.MAX_CURVE_BYTES)} of curves a slot ({sized(MAX_CURVES_BYTES)} of all)"
-            ),
-        ),
-        ("trust.md", f"{MAX_FILES:,} files and {capacity.MAX_BYTES // (1024 * MIB)} GiB at most, and"),
+        ("trust.md", f"a mirror has {capacity.MAX_SLOTS:,} slots, {MAX_FILES:,} files and"),
+        ("trust.md", f"files and {capacity.MAX_BYTES // (1024 * MIB)} GiB at most, and"),
         ("trust.md", f"and {disk.FREE_BYTES // (1024 * MIB)} GiB (on a small disk {100 * disk.FREE_SHARE:.0f} %)"),
         ("trust.md", f"{manifest.MAX_RAW_BYTES // MIB} MiB of weights at most, {manifest.MAX_GROWTH} times what"),
         ("trust.md", f"policies in {arrivals.MAX_PLACES:,} places, {arrivals.MAX_OFFERS:,} files"),

@@ -6,14 +6,12 @@ import errno
 import hashlib
 import itertools
 import os
-import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from daemons import PATIENCE_S, wait_for
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from policies import RUN, publish_one
@@ -26,19 +24,16 @@ from syncd.errors import (
     HostKeyError,
     LoginRefusedError,
     RemoteError,
-    StorageError,
     SyncError,
     UnreachableError,
 )
-from syncd.laptop import views
 from syncd.laptop.backoff import DISK_RETRY_S, Moment
 from syncd.laptop.client import Client, Wishes, sync_once
 from syncd.laptop.exchange import Exchange
-from syncd.laptop.lock import holder, mirror_lock
-from syncd.laptop.mirror import Arrival, Mirror
-from syncd.laptop.status import StatusWriter, read_mirror, read_status
+from syncd.laptop.mirror import Mirror
+from syncd.laptop.status import StatusWriter, read_status
 from syncd.outbox import Outbox, read_contributions
-from syncd.store import Shared, Version, newest, versions
+from syncd.store import Shared, versions
 from syncd.wire.transport import ConnectionFacts, News, Offer, Receipt, SegmentVerdict
 from syncd.wire.viewing import Viewing
 
@@ -197,20 +192,6 @@ def fill(folder: Path, count: int) -> list[str]:
     return [each.path.name for each in box.waiting()]
 
 
-def test_a_segment_that_is_put_down_ends_the_listening(tmp_path: Path, shared: Shared, world: World) -> None:
-    folder = tmp_path / "mirror"
-    transport = Scripted(shared, world)
-
-    def an_actor_at_work() -> News:
-        assert Outbox(folder).offer(RUN, 0, b"segment")
-        assert transport.interrupted.wait(PATIENCE_S)
-        return News()
-
-    transport.steps = [an_actor_at_work, News()]
-    Run(folder, world, [transport]).to_the_end()
-    assert transport.received == [hashlib.sha256(b"segment").hexdigest()]
-
-
 def test_one_pass_fetches_what_is_new_and_sends_what_waits(tmp_path: Path, shared: Shared, world: World) -> None:
     publish_one(shared, 1, 1)
     publish_one(shared, 1, 2, slot=1)
@@ -223,17 +204,6 @@ def test_one_pass_fetches_what_is_new_and_sends_what_waits(tmp_path: Path, share
     assert Outbox(folder).count() == 0
     assert read_contributions(folder).sent == 70
     assert sync_once(Scripted(shared, world), folder, Wishes()).moved == 0
-
-
-def test_a_pull_sends_nothing_and_a_push_fetches_nothing(tmp_path: Path, shared: Shared, world: World) -> None:
-    publish_one(shared, 1, 1)
-    folder = tmp_path / "mirror"
-    fill(folder, 3)
-    pulled = sync_once(Scripted(shared, world), folder, Wishes(push=False))
-    assert (len(pulled.policies), pulled.sent, Outbox(folder).count()) == (1, 0, 3)
-    publish_one(shared, 1, 2)
-    pushed = sync_once(Scripted(shared, world), folder, Wishes(pull=False))
-    assert (len(pushed.policies), pushed.sent, Outbox(folder).count()) == (0, 3, 0)
 
 
 @pytest.mark.parametrize(
@@ -307,17 +277,6 @@ def test_of_an_overtaken_policy_only_the_newest_is_fetched(tmp_path: Path, share
     ]
 
 
-def test_what_was_gone_is_listed_again(tmp_path: Path, shared: Shared, world: World) -> None:
-    publish_one(shared, 1, 1)
-    transport = Scripted(shared, world)
-    transport.fetch_errors = [gone()]
-    counts = sync_once(transport, tmp_path / "mirror", Wishes())
-    assert (transport.listings, len(counts.policies)) == (2, 1)
-    transport.fetch_errors = [gone()] * 20
-    publish_one(shared, 1, 2)
-    assert sync_once(transport, tmp_path / "mirror", Wishes()).troubles
-
-
 @pytest.mark.parametrize(
     ("error", "patient", "lists"),
     [
@@ -338,22 +297,6 @@ def test_a_curve_that_changed_while_it_was_fetched_is_no_reason_to_list_all(
     assert (exchange.something_was_gone, exchange.unfetched) == (lists, 0)
 
 
-def test_what_stays_gone_is_listed_ever_more_rarely_and_said_once(tmp_path: Path, shared: Shared, world: World) -> None:
-    publish_one(shared, 1, 1)
-    transport = Scripted(shared, world, [News()] * 300)  # a second each
-    transport.fetch_errors = [gone()] * 300
-    run = Run(tmp_path / "mirror", world, [transport])
-    run.to_the_end()
-    assert 8 <= transport.listings <= 11  # after 1, 2, 4 … s, then every 60 s
-    assert len([said for said in run.said if "vanish" in said]) == 1
-    transport = Scripted(shared, world, [News()] * 5)
-    transport.fetch_errors = [gone()]
-    run = Run(tmp_path / "mirror", world, [transport])
-    run.to_the_end()
-    assert run.writer.status.troubles == ()
-    assert newest(Shared(tmp_path / "mirror").slot(RUN, 0)) is not None
-
-
 def test_while_the_other_side_is_away_tries_grow_apart_and_one_line_is_said(tmp_path: Path, world: World) -> None:
     run = Run(tmp_path / "mirror", world, [away("no way")] * 12)
     run.to_the_end()
@@ -364,17 +307,6 @@ def test_while_the_other_side_is_away_tries_grow_apart_and_one_line_is_said(tmp_
     word = read_status(tmp_path / "mirror")
     assert word is not None
     assert (word.state, word.error) == ("stopped", "no way")
-
-
-def test_an_outage_lasts_from_its_beginning_whatever_is_tried(tmp_path: Path, world: World) -> None:
-    writer = StatusWriter(tmp_path, "cluster:/x", pull=True, push=True, clock=lambda: world.wall_s)
-    for state in ("syncing", "live", "offline"):
-        world.pass_s(10)
-        writer.tell(state)  # type: ignore[arg-type]
-    for state in ("connecting", "offline", "connecting"):
-        world.pass_s(10)
-        writer.tell(state)  # type: ignore[arg-type]
-    assert world.wall_s - writer.status.since == 30
 
 
 @pytest.mark.parametrize(
@@ -400,19 +332,6 @@ def test_one_that_served_before_may_be_broken_for_a_while(tmp_path: Path, shared
     run.to_the_end()
     assert len(run.tries) == 3
     assert live.closed == 1
-
-
-def test_an_outage_ends_with_what_was_missed_and_progress_shortens_the_next_wait(
-    tmp_path: Path, shared: Shared, world: World
-) -> None:
-    publish_one(shared, 1, 1)
-    broken: list[Scripted | SyncError] = [away()] * 8
-    back = Scripted(shared, world, [away("it broke again")])
-    run = Run(tmp_path / "mirror", world, [*broken, back])
-    run.to_the_end()
-    assert run.tries[-1] - run.tries[-2] == pytest.approx(0.5)
-    assert newest(Shared(tmp_path / "mirror").slot(RUN, 0)) is not None
-    assert [line.split(":")[0] for line in run.said] == ["offline", "connected to cluster", "offline"]
 
 
 def test_after_a_sleep_it_connects_at_once(tmp_path: Path, shared: Shared, world: World) -> None:
@@ -448,31 +367,6 @@ def test_a_sleep_while_offline_ends_the_wait(tmp_path: Path, world: World) -> No
     assert run.tries[-1] - run.tries[-2] <= 0.25
 
 
-def test_a_full_disk_is_waited_for_and_costs_nothing(tmp_path: Path, shared: Shared, world: World) -> None:
-    publish_one(shared, 1, 1)
-    folder = tmp_path / "mirror"
-    transport = Scripted(shared, world, [News()] * 100)
-    transport.fetch_errors = [StorageError("rsync.disk-full")]
-    said: list[str] = []
-    exchange = Exchange(
-        transport,
-        Mirror(folder),
-        Outbox(folder),
-        patient=True,
-        say=said.append,
-        monotonic=lambda: world.monotonic_s,
-    )
-    exchange.take(transport.listing(), announced=False)
-    exchange.fetch_one()
-    assert not exchange.wants
-    assert exchange.unfetched == 1
-    assert len(said) == 1
-    world.pass_s(DISK_RETRY_S)
-    assert exchange.wants
-    exchange.fetch_one()
-    assert len(exchange.counts.policies) == 1
-
-
 def failing(number: int, path: Path) -> Callable[..., None]:
     def fail(*_args: object, **_words: object) -> None:
         raise OSError(number, os.strerror(number), str(path))
@@ -498,23 +392,6 @@ def test_a_disk_that_fails_is_waited_for_in_a_sentence(
     monkeypatch.setattr(Outbox, "waiting", failing(errno.EIO, folder / "outbox" / "new"))
     with refused("mirror.disk-error", why="Input/output error"):
         sync_once(Scripted(shared, world), folder, Wishes())
-
-
-def test_what_cannot_be_tidied_is_said_and_ends_no_connection(tmp_path: Path, shared: Shared, world: World) -> None:
-    run = Run(tmp_path / "mirror", world, [Scripted(shared, world, [News()])])
-    run.client._mirror.tidy = failing(errno.EROFS, tmp_path)  # type: ignore[method-assign]
-    run.to_the_end()
-    assert len(run.tries) == 1
-    assert [said for said in run.said if "Read-only file system" in said] == run.said[:1]
-
-
-def test_a_segment_that_cannot_be_removed_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    box = Outbox(tmp_path)
-    fill(tmp_path, 1)
-    [segment] = box.waiting()
-    monkeypatch.setattr(Path, "unlink", failing(errno.EROFS, segment.path))
-    with refused("storage.undeletable", path=segment.path):
-        box.sent([segment.path])
 
 
 class Flaky(Scripted):
@@ -549,21 +426,6 @@ def test_however_often_the_line_breaks_every_segment_arrives(
     assert read_contributions(folder / "mirror").sent == count
 
 
-def test_what_is_refused_for_good_is_bounded_by_passes_too(
-    tmp_path: Path, shared: Shared, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever never runs `watch`: a `push` each night, say."""
-    monkeypatch.setattr(outbox, "MAX_REFUSED_BYTES", 30)
-    folder = tmp_path / "mirror"
-    transport = Scripted(shared, world)
-    transport.receipts = lambda _: Receipt(False, "size")
-    fill(folder, 8)
-    for _ in range(2):
-        sync_once(transport, folder, Wishes())
-    left = list((folder / "outbox" / "refused").iterdir())
-    assert 0 < sum(path.stat().st_size for path in left) <= 30
-
-
 def test_the_word_of_a_client_that_waits_for_a_slow_line_is_young(tmp_path: Path, shared: Shared, world: World) -> None:
     folder, ages = tmp_path / "mirror", []
     for slot in range(4):
@@ -594,35 +456,6 @@ def test_the_word_of_a_client_that_waits_for_a_slow_line_is_young(tmp_path: Path
     assert max(ages) < outbox.SILENT_AFTER_S
 
 
-def test_a_client_that_is_stuck_itself_does_not_say_that_it_lives(tmp_path: Path, shared: Shared, world: World) -> None:
-    """Its own disk hangs, say: nobody waits for the other side, and nobody calls."""
-    folder, said = tmp_path / "mirror", []
-    publish_one(shared, 1, 1)
-    with mirror_lock(folder, "watch"):
-        transport = Scripted(shared, world, [News()])
-        run = Run(folder, world, [transport])
-        bring = Mirror.bring
-
-        def hang(mirror: Mirror, offer: Offer, fetch: Callable[[Offer, Path], None]) -> Arrival:
-            world.pass_s(2 * outbox.SILENT_AFTER_S)
-            said.append(views.headline(read_mirror(folder, world.wall_s)))
-            return bring(mirror, offer, fetch)
-
-        run.client._mirror.bring = hang.__get__(run.client._mirror)  # type: ignore[method-assign]
-        run.to_the_end()
-    assert "has said nothing for 3 min: stopped, stuck" in said[0]
-
-
-def test_verdicts_are_counted_and_shown(tmp_path: Path, shared: Shared, world: World) -> None:
-    folder = tmp_path / "mirror"
-    [first, second] = fill(folder, 2)
-    verdicts = News(verdicts=(SegmentVerdict(first, True, ""), SegmentVerdict(second, False, "stale")))
-    run = Run(folder, world, [Scripted(shared, world, [News(), verdicts, verdicts, News()])])
-    run.to_the_end()
-    counts = read_contributions(folder)
-    assert (counts.sent, counts.accepted, counts.refused) == (2, 1, {"stale": 1})
-
-
 def test_verdicts_that_a_full_disk_did_not_count_are_listed_again(
     tmp_path: Path, shared: Shared, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -649,26 +482,6 @@ def test_verdicts_that_a_full_disk_did_not_count_are_listed_again(
     assert not exchange.something_was_gone
 
 
-def test_rounds_come_as_often_as_they_are_wished(tmp_path: Path, shared: Shared, world: World) -> None:
-    publish_one(shared, 1, 1)
-    seen: list[tuple[float, Version]] = []
-
-    def publish(seq: int) -> Callable[[], News]:
-        def step() -> News:
-            publish_one(shared, 1, seq)
-            return transport.news()
-
-        return step
-
-    transport = Scripted(shared, world, [publish(seq) for seq in range(2, 5)])
-    run = Run(tmp_path / "mirror", world, [transport], every_s=5)
-    run.client._tell_arrival = lambda arrival, _: seen.append((world.monotonic_s, arrival.manifest.version))
-    run.to_the_end()
-    gaps = [after[0] - before[0] for before, after in itertools.pairwise(seen)]
-    assert len(seen) == 2
-    assert gaps == [pytest.approx(5, abs=0.3)]
-
-
 def test_latency_counts_only_what_was_announced(tmp_path: Path, shared: Shared, world: World) -> None:
     publish_one(shared, 1, 1, created_at=NOW - 5000)
 
@@ -684,45 +497,6 @@ def test_latency_counts_only_what_was_announced(tmp_path: Path, shared: Shared, 
     assert latency.quantile(0.5) == pytest.approx(0.4, abs=0.01)
 
 
-def test_one_that_waits_for_a_mirror_says_so_once_and_takes_it_when_it_is_free(tmp_path: Path) -> None:
-    said: list[str] = []
-    taken, enough = threading.Event(), threading.Event()
-
-    def second() -> None:
-        with mirror_lock(tmp_path, "pull", wait=said.append, patience_s=0.0):
-            taken.set()
-            enough.wait(PATIENCE_S)
-
-    with mirror_lock(tmp_path, "watch"):
-        thread = threading.Thread(target=second)
-        thread.start()
-        wait_for(lambda: said, "its word")
-        assert not taken.is_set()
-    assert taken.wait(PATIENCE_S)
-    keeper = holder(tmp_path)
-    enough.set()
-    thread.join()
-    assert keeper is not None
-    assert keeper.verb == "pull"
-    assert said == [f"{tmp_path} is kept by `syncd watch` (pid {os.getpid()}) already: waiting until that one ends"]
-
-
-def test_the_word_is_written_at_most_once_a_second(tmp_path: Path, world: World) -> None:
-    writer = StatusWriter(tmp_path, "cluster:/x", pull=True, push=True, clock=lambda: world.wall_s)
-    written = set()
-    for k in range(100):
-        writer.tell(policies=k)
-        word = read_status(tmp_path)
-        assert word is not None
-        written.add(word.policies)
-        world.pass_s(0.1)
-    assert 9 <= len(written) <= 12
-    writer.tell("offline", error="away")
-    word = read_status(tmp_path)
-    assert word is not None
-    assert (word.state, word.policies) == ("offline", 99)
-
-
 def test_counts_go_on_over_connections(tmp_path: Path, world: World) -> None:
     writer = StatusWriter(tmp_path, "cluster:/x", pull=True, push=True, clock=lambda: world.wall_s)
     for _ in range(3):
@@ -730,14 +504,3 @@ def test_counts_go_on_over_connections(tmp_path: Path, world: World) -> None:
         writer.facts(ConnectionFacts(bytes_in=5, bytes_out=1, logins=1))
         writer.facts(ConnectionFacts(bytes_in=10, bytes_out=2, logins=1))
     assert (writer.status.bytes_in, writer.status.bytes_out, writer.status.logins) == (30, 6, 3)
-
-
-def test_a_trouble_is_dated_and_stands_there_once(tmp_path: Path) -> None:
-    now = itertools.count()
-    writer = StatusWriter(tmp_path, "here", pull=True, push=True, clock=lambda: float(next(now)))
-    writer.trouble("the disk is full")
-    first = writer.status.troubles
-    writer.trouble("the disk is full")
-    assert len(first) == len(writer.status.troubles) == 1
-    assert re.fullmatch(r"\d\d:\d\d:\d\d the disk is full", first[0])
-    assert first != writer.status.troubles

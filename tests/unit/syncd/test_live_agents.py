@@ -379,17 +379,6 @@ def test_a_full_mirror_takes_neither_rings_nor_scenes_and_says_so(tmp_path):
     assert laptop.files() == [f"v1/runs/{RUN}/{FILE}"]
 
 
-def test_scenes_and_rings_count(laptop):
-    line = Line({scene_path(): SCENE})
-    watched(laptop, line)
-    line.show(pose(1))
-    for _ in range(5):
-        laptop.turn(line)
-        line.answer()
-    held = laptop.mirror.capacity._held()[laptop.mirror.shared.slot(RUN, 0)]
-    assert (held.files, held.bytes >= len(SCENE)) == (2, True)
-
-
 def test_a_full_disk_is_said_and_costs_the_picture_alone(laptop, monkeypatch):
     line = Line()
     watched(laptop, line)

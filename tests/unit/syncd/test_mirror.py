@@ -20,12 +20,11 @@ from policies import RUN, a_draft, publish_one, tensors
 from refused import refused
 
 from syncd.errors import DamagedPolicyError, StorageError, UnreachableError
-from syncd.laptop.mirror import FETCHES, MAX_BAD, PART_KEPT_S, Mirror
-from syncd.shared import codec, manifest
+from syncd.laptop.mirror import FETCHES, Mirror
+from syncd.shared import codec
 from syncd.shared.manifest import MAX_MANIFEST_BYTES, Blob, Manifest
 from syncd.shared.retention import UNLISTED_S
 from syncd.store import Shared, Version, newest, packed, publish, read, read_metrics, versions, write_metrics
-from syncd.wire import protocol
 from syncd.wire.transport import Offer
 
 NOW = 1_790_000_000.0
@@ -119,16 +118,10 @@ def test_averaged_policies_lie_beside_the_others_which_nobody_meets_by_chance(se
     assert found is not None
     np.testing.assert_array_equal(read(place.averaged, found)["out.bias"], codec.rounded(tensors(1005))["out.bias"])
     assert [each.path for each in mirror.shared.slots()] == [place.path]
-    assert len(mirror.capacity._held()) == 1
-    assert mirror.capacity._held()[place].bytes == sum(os.stat(each).st_size for each in files_in(place.path))
     assert bring_all(mirror, server) == 0
     (place.averaged.path / ".x.tmp").write_text("")
     mirror.tidy()
     assert not (place.averaged.path / ".x.tmp").exists()
-
-
-def files_in(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file() and path.name != "LATEST.json"]
 
 
 def test_an_encoder_crosses_the_line_once_for_both(server: Server, mirror: Mirror) -> None:
@@ -154,17 +147,6 @@ def test_old_versions_go_and_an_older_one_never_comes_back(server: Server, mirro
     assert mirror.wanted([old], changed=True) == []
 
 
-def test_of_many_offers_of_a_slot_the_newest_is_fetched(server: Server, mirror: Mirror) -> None:
-    offers = []
-    for seq in (3, 1, 2):
-        publish_one(server.shared, 1, seq)
-    place = server.shared.slot(RUN, 0)
-    for version in versions(place):
-        path = place.manifest(version)
-        offers.append(server.offer(path, path.read_bytes(), "manifest"))
-    assert [offer.path for offer in mirror.wanted(offers, changed=True)] == [offers[2].path]
-
-
 @pytest.mark.parametrize("left", [b"", b'{"format": 1}'])
 def test_a_manifest_that_this_disk_damaged_is_fetched_again(server: Server, mirror: Mirror, left: bytes) -> None:
     manifest = publish_one(server.shared, 1, 1)
@@ -173,14 +155,6 @@ def test_a_manifest_that_this_disk_damaged_is_fetched_again(server: Server, mirr
     assert newest(mirror.shared.slot(RUN, 0)) is None
     bring_all(mirror, server)
     assert newest(mirror.shared.slot(RUN, 0)) == manifest
-
-
-def test_a_blob_that_was_lost_here_is_fetched_again(server: Server, mirror: Mirror) -> None:
-    manifest = publish_one(server.shared, 1, 1)
-    bring_all(mirror, server)
-    mirror.shared.slot(RUN, 0).blob(manifest.blob.sha256).unlink()
-    assert bring_all(mirror, server) == 1
-    assert read(mirror.shared.slot(RUN, 0), manifest)
 
 
 @pytest.mark.long
@@ -220,11 +194,10 @@ def test_whatever_happens_to_the_bytes_only_whole_policies_become_visible(
     assert files_of(mirror) == before
     assert newest(mirror.shared.slot(RUN, 0)) == good
     assert len([path for path in server.fetched if path.endswith(victim.name)]) == FETCHES
-    again = Mirror(mirror.folder)
-    assert again.wanted(offers, changed=True) == again.wanted(offers, changed=False) == []
+    assert mirror.wanted(offers, changed=True) == mirror.wanted(offers, changed=False) == []
     server.swapped.clear()
     publish_one(server.shared, 1, 3)
-    assert bring_all(again, server) == 1
+    assert bring_all(mirror, server) == 1
 
 
 def changed_blob(manifest: Manifest, data: bytes, **more: object) -> Manifest:
@@ -292,33 +265,7 @@ def test_a_bad_servers_policy_is_left_out_once_and_for_all(server: Server, mirro
     with pytest.raises(DamagedPolicyError):
         mirror.bring(wanted, server.fetch)
     assert files_of(mirror) == set()
-    assert mirror.wanted([offer], changed=True, say=said_before) == []
-    said: list[str] = []
-    after = Mirror(mirror.folder)
-    for _ in range(2):
-        assert after.wanted([offer], changed=True, say=said.append) == []
-    [sentence] = said
-    assert "is left out: " in sentence
-
-
-def said_before(sentence: str) -> None:
-    raise AssertionError(f"{sentence} was said when it was found bad")
-
-
-def test_another_version_of_ours_tries_again_what_was_found_bad(
-    server: Server, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    publish_one(server.shared, 1, 1)
-    [offer] = server.offers()
-    with monkeypatch.context() as patch:
-        patch.setattr(manifest, "FORMAT", 1)
-        with pytest.raises(DamagedPolicyError, match="update anchorleg"):
-            mirror.bring(offer, server.fetch)
-    assert Mirror(mirror.folder).wanted([offer], changed=False) == []
-    monkeypatch.setattr(protocol, "program_version", lambda: "99.0")
-    updated = Mirror(mirror.folder)
-    assert bring_all(updated, server) == 1
-    assert versions(updated.shared.slot(RUN, 0)) == [Version(1, 1)]
+    assert mirror.wanted([offer], changed=True) == []
 
 
 @pytest.mark.parametrize(
@@ -415,7 +362,6 @@ def test_at_every_step_of_an_acceptance_a_kill_or_a_full_disk_costs_nothing(
         assert read(mirror.shared.slot(RUN, 0), seen)
         bring_all(mirror, server)
         assert newest(mirror.shared.slot(RUN, 0)) == second
-        assert Mirror(mirror.folder).bad() == {}
     assert steps >= 8
 
 
@@ -441,17 +387,6 @@ def test_an_unfinished_part_is_gone_on_with(server: Server, mirror: Mirror) -> N
     assert seen == [0, 100]
 
 
-def test_what_was_found_bad_is_bounded(mirror: Mirror) -> None:
-    for k in range(MAX_BAD + 5):
-        with pytest.raises(DamagedPolicyError):
-            mirror.bring(
-                Offer(f"v1/runs/demo/0/manifests/000001-{k:09d}.json", MAX_MANIFEST_BYTES + 1, None, "manifest"),
-                lambda offer, part: None,
-            )
-        mirror._clock = lambda k=k: float(k)  # type: ignore[misc]
-    assert len(mirror.bad()) == MAX_BAD
-
-
 def test_tidying_removes_what_a_killed_client_left_in_the_tree(server: Server, mirror: Mirror) -> None:
     publish_one(server.shared, 1, 1)
     for offer in server.offers():
@@ -461,24 +396,6 @@ def test_tidying_removes_what_a_killed_client_left_in_the_tree(server: Server, m
         path.with_name(f".{path.name}.4711.0a0b0c0d.tmp").write_bytes(b"half")
     mirror.tidy()
     assert {path for path in mirror.folder.rglob("*") if path.is_file()} == whole
-
-
-def test_tidying_removes_what_a_killed_client_left_of_its_own_notes(mirror: Mirror) -> None:
-    (left, others) = (mirror.folder / "state" / f".status.json.{pid}.0a0b0c0d.tmp" for pid in (4711, 4712))
-    left.parent.mkdir(parents=True)
-    for path in (left, others):
-        path.write_bytes(b"half")
-    os.utime(left, (0, 0))
-    mirror.tidy()
-    assert (left.exists(), others.exists()) == (False, True)  # an actor may be about to rename it
-
-
-def test_tidying_removes_what_a_killed_client_left_of_an_agent_at_play(mirror: Mirror) -> None:
-    folder = mirror.shared.inbox_folder / "ben" / "live" / RUN / "0"
-    folder.mkdir(parents=True)
-    (folder / f".{'a' * 64}.scene.4711.0a0b0c0d.tmp").write_bytes(b"half")
-    mirror.tidy()
-    assert list(folder.iterdir()) == []
 
 
 def test_a_curve_is_read_once_however_often_it_is_listed(
@@ -497,18 +414,6 @@ def test_a_curve_is_read_once_however_often_it_is_listed(
     other.write_bytes(read_bytes(here).replace(b"1", b"2"))  # as many bytes, and maybe at the same time
     other.replace(here)
     assert mirror.wanted(offers, changed=False) == offers
-
-
-def test_tidying_removes_old_parts_and_folders(mirror: Mirror) -> None:
-    parts = mirror.folder / "part"
-    for number in range(9):
-        (parts / f"{number}.folder" / RUN).mkdir(parents=True)
-        (parts / f"{number}").touch()
-    mirror.tidy()
-    assert len(list(parts.iterdir())) == 18
-    mirror._clock = lambda: time.time() + PART_KEPT_S + 1  # type: ignore[misc]
-    mirror.tidy()
-    assert list(parts.iterdir()) == []
 
 
 @pytest.mark.parametrize("averaged", [False, True])

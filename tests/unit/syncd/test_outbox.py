@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refused import refused
 
-from syncd.outbox import ABANDONED_AFTER_S, Contributions, Outbox, read_contributions
+from syncd.outbox import ABANDONED_AFTER_S, Contributions, Outbox
 from syncd.played import MAX_PLAYED, note_played, read_played
 from syncd.wire.transport import SegmentVerdict
 
@@ -44,13 +44,6 @@ def test_a_full_box_refuses_and_keeps_what_it_has(tmp_path: Path) -> None:
     box.sent([box.waiting()[0].path])
     assert box.offer(RUN, 0, b"later")
     assert box.count() == 3
-
-
-def test_the_same_data_twice_is_one_segment(tmp_path: Path) -> None:
-    box = Outbox(tmp_path)
-    assert box.offer(RUN, 0, b"same")
-    assert box.offer(RUN, 0, b"same")
-    assert box.count() == 1
 
 
 @pytest.mark.parametrize("run_id", ["", "..", "a/b", ".hidden", "x" * 82])
@@ -97,27 +90,6 @@ def test_tidying_removes_only_what_lost_its_writer(tmp_path: Path) -> None:
     assert box.count() == 1
 
 
-def test_sent_refused_and_judged_are_counted(tmp_path: Path) -> None:
-    box = Outbox(tmp_path)
-    data = [bytes([k]) * 8 for k in range(4)]
-    for each in data:
-        box.offer(RUN, 0, each)
-    box.refused(box.path / "new" / RUN / "0" / sha(data[0]), "size")
-    box.sent([box.path / "new" / RUN / "0" / sha(each) for each in data[1:]])
-    assert box.count() == 0
-    assert (box.path / "refused" / sha(data[0])).read_bytes() == data[0]
-    told = [
-        SegmentVerdict(sha(data[1]), True, ""),
-        SegmentVerdict(sha(data[2]), False, "stale"),
-        SegmentVerdict("f" * 64, True, ""),
-    ]
-    box.judged(told)
-    box.judged(told)
-    counts = read_contributions(tmp_path)
-    assert (counts.sent, counts.accepted, counts.refused) == (3, 1, {"size": 1, "stale": 1})
-    assert len(counts.unjudged) == 1
-
-
 @given(
     st.lists(st.integers(0, 30), unique=True),
     st.lists(st.tuples(st.integers(0, 40), st.sampled_from(["", "stale", "duplicate"])), max_size=60),
@@ -133,16 +105,6 @@ def test_verdicts_count_once_each_and_only_for_what_was_sent(sent: list[int], to
     assert counts.accepted == sum(reason == "" for reason in judged.values())
     assert counts.refused == {r: n for r in ("stale", "duplicate") if (n := list(judged.values()).count(r))}
     assert len(counts.unjudged) == len(sent) - len(judged)
-
-
-def test_a_torn_counts_file_costs_the_counts_only(tmp_path: Path) -> None:
-    (tmp_path / "state").mkdir()
-    (tmp_path / "state" / "contributions.json").write_text('{"sent": 3')
-    assert read_contributions(tmp_path) == Contributions()
-    box = Outbox(tmp_path)
-    box.offer(RUN, 0, b"x")
-    box.sent([box.waiting()[0].path])
-    assert read_contributions(tmp_path).sent == 1
 
 
 def test_actors_words_are_kept_one_a_slot_and_bounded(tmp_path: Path) -> None:

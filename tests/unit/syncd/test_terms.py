@@ -236,16 +236,16 @@ class TestJitter:
 
     @given(st.floats(0, 1e12), st.integers(0, 100), st.floats(0, 1, exclude_max=True))
     def test_no_server_makes_a_client_wait_longer_than_the_longest_delay(self, spread_s, failures, chance):
-        assert Backoff(failures).asked_to_spread(spread_s).delay_s(chance) <= MAX_DELAY_S
+        assert Backoff(failures, spread_s).delay_s(chance) <= MAX_DELAY_S
 
     def test_a_thousand_that_lose_the_server_at_once_come_back_one_by_one(self):
         rng = random.Random(7)
         spread_s = min(MOST_SPREAD_S, 1000 / LOGINS_A_SECOND)
-        back = [Backoff().progressed().asked_to_spread(spread_s).delay_s(rng.random()) for _ in range(1000)]
+        back = [Backoff(spread_s=spread_s).delay_s(rng.random()) for _ in range(1000)]
         seconds = Tally(int(delay) for delay in back)
         assert max(seconds.values()) <= 2 * LOGINS_A_SECOND
         assert max(back) <= 60.0
-        assert Backoff().asked_to_spread(4 / LOGINS_A_SECOND).delay_s(0.999) < 1.0  # a few friends wait no longer
+        assert Backoff(spread_s=4 / LOGINS_A_SECOND).delay_s(0.999) < 1.0  # a few friends wait no longer
 
     def test_the_server_says_how_many_may_come(self, shared):
         for number in range(30):

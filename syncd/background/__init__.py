@@ -1,1 +1,0 @@
-"""The client as a service of the system."""

@@ -1,0 +1,300 @@
+"""What may stand between this machine and the other side: `gather` looks, and alone touches anything; `CHECKS` judge,
+in the order in which a connection meets them. One login at most: refused keys are counted at many sites.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from anchorleg.disks import filesystem_of, free_room, nearest_folder, parse_quota, printed
+from anchorleg.findings import Check, Judgement, Judgements, Level, ok, problem, warning
+from anchorleg.places import short_path
+from anchorleg.words import counted, roughly, sized
+from syncd import background
+from syncd.access import keys
+from syncd.access.settings import Settings, settings_file
+from syncd.errors import HostKeyError, RemoteError, ServiceError, SyncError
+from syncd.laptop.lock import holder
+from syncd.laptop.status import read_status
+from syncd.remote import Remote
+from syncd.shared.inbox import InboxLimits
+from syncd.transports.factory import choose_transport, open_transport
+from syncd.wire.protocol import Standing
+
+#: A mirror keeps three policies a slot, and an outbox of 256 MiB: below this they may not find room.
+LOW_SPACE_BYTES = 2**30
+#: Not one policy, nor a minute of experience.
+NO_SPACE_BYTES = 16 * 2**20
+#: Latencies are put right by the difference; files' ages over there and "seconds ago" here are not.
+SKEW_SEEN_S = 2.0
+#: So far off, certificates and second factors by time stop to work.
+SKEW_HARMS_S = 60.0
+#: Of the inbox's quota.
+TIGHT = 0.8
+#: Where events of other machines' changes do not arrive, and locks are a matter of luck.
+_NETWORK = re.compile(r"nfs\d?|cifs|smb\w*|afpfs|afs|lustre|gpfs|beegfs|ceph|9p|fuse\.(sshfs|glusterfs|rclone)")
+_ASK_FOR_KEY = "ask the site for the fingerprint of its host key, then run `syncd setup` again"
+#: What a person does about each kind of error of a login.
+_ADVICE = {
+    "ConfigError": "mend what is named",
+    "UnreachableError": "look at the network, then run this again; `syncd watch` tries again by itself",
+    "HostKeyError": _ASK_FOR_KEY,
+    "LoginRefusedError": "do not try often: a few refusals are a ban at many sites",
+    "SecondFactorError": "open that connection, then run this again",
+    "RemoteError": "install the same version of Anchorleg on both sides; `syncd setup` finds it and the folder",
+    "StorageError": "free space, or choose another folder",
+}
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class HostKeyFacts(_Frozen):
+    """`state`: known by this key; nothing known of the host; known by another key; behind a jump host; not asked."""
+
+    state: Literal["known", "unknown", "changed", "hidden", "unasked"]
+    fingerprint: str = ""
+    sentence: str = ""
+
+
+class Visit(_Frozen):
+    """One connection by the transport that a client would choose. `error`: the class of `syncd.errors` that it ended
+    with, and its `sentence`; "": the other side answered.
+    """
+
+    transport: str
+    error: str = ""
+    sentence: str = ""
+    version: str | None = None
+    clock_offset_s: float | None = None
+    contributor: str | None = None
+    standing: Standing | None = None
+    policies: int = 0
+
+
+class ServiceFacts(_Frozen):
+    """The background service. `error`: its manager did not answer, and why."""
+
+    manager: str = ""
+    installed: bool = False
+    running: bool = False
+    detail: str = ""
+    error: str = ""
+
+
+class ClientFacts(_Frozen):
+    """What the last client of the mirror said, and whether one runs. Ages in seconds."""
+
+    runs: bool = False
+    verb: str = ""
+    state: str = ""
+    age_s: float | None = None
+    error: str = ""
+
+
+class LaptopFacts(_Frozen):
+    """All of it. `free_bytes`, `quota_left_bytes`: None where that is not told."""
+
+    settings_file: str
+    stored: bool
+    remote: str
+    is_local: bool
+    folder: str
+    host_key: HostKeyFacts = HostKeyFacts(state="unasked")
+    visit: Visit | None = None
+    free_bytes: int | None = None
+    quota_left_bytes: int | None = None
+    filesystem: str = ""
+    service: ServiceFacts = ServiceFacts()
+    client: ClientFacts = ClientFacts()
+
+
+def gather(remote: Remote, folder: Path, settings: Settings, name: str) -> LaptopFacts:
+    """Look at everything between this machine and `remote`. `name`: how this machine calls itself. Errors: none."""
+    host_key = _seen_key(remote) if not remote.is_local else HostKeyFacts(state="unasked")
+    quotas = [one.limit_bytes - one.used_bytes for one in parse_quota(printed("quota", "-w")) if one.limit_bytes]
+    return LaptopFacts(
+        settings_file=short_path(settings_file()),
+        stored=settings.remote is not None and remote.host == settings.remote.host,
+        remote=str(remote),
+        is_local=remote.is_local,
+        folder=short_path(folder),
+        host_key=host_key,
+        visit=None if host_key.state in {"unknown", "changed"} else _visited(remote, settings, name),
+        free_bytes=free_room(nearest_folder(folder))[0],
+        quota_left_bytes=max(0, min(quotas)) if quotas else None,
+        filesystem=filesystem_of(nearest_folder(folder)),
+        service=_asked_service(),
+        client=_last_client(folder),
+    )
+
+
+def _seen_key(remote: Remote) -> HostKeyFacts:
+    try:
+        place = keys.endpoint(remote)
+        known = keys.known_keys(place)
+        if place.jump:
+            shown = known[0].fingerprint if known else ""
+            return HostKeyFacts(state="hidden", fingerprint=shown, sentence=f"reached through {place.jump}")
+        key = keys.offered_key(place, known)
+    except HostKeyError as error:
+        return HostKeyFacts(state="changed", sentence=str(error))
+    except SyncError as error:
+        return HostKeyFacts(state="unasked", sentence=str(error))
+    return HostKeyFacts(state="known" if key in known else "unknown", fingerprint=key.fingerprint)
+
+
+def _visited(remote: Remote, settings: Settings, name: str) -> Visit:
+    try:
+        transport = open_transport(remote, settings.transport, client=name)
+        try:
+            offers = transport.listing().offers
+            facts = transport.facts()
+        finally:
+            transport.close()
+    except SyncError as error:
+        kind = "RemoteError" if isinstance(error, RemoteError) else type(error).__name__
+        chosen = choose_transport(remote, settings.transport)
+        return Visit(transport=chosen, error=kind, sentence=f"{error.with_id()}")
+    return Visit(
+        transport=transport.name, version=facts.version, clock_offset_s=facts.clock_offset_s, standing=facts.standing,
+        contributor=facts.contributor, policies=sum(offer.kind == "manifest" for offer in offers),
+    )  # fmt: skip
+
+
+def _asked_service() -> ServiceFacts:
+    try:
+        state = background.manager().state()
+    except ServiceError as error:
+        return ServiceFacts(error=str(error))
+    return ServiceFacts(manager=state.manager, installed=state.installed, running=state.running, detail=state.detail)
+
+
+def _last_client(folder: Path) -> ClientFacts:
+    keeper, word = holder(folder), read_status(folder)
+    verb = keeper.verb if keeper is not None else ""
+    if word is None:
+        return ClientFacts(runs=keeper is not None, verb=verb)
+    age_s = max(0.0, time.time() - word.written_at)
+    return ClientFacts(runs=keeper is not None, verb=verb, state=word.state, age_s=age_s, error=word.error)
+
+
+def _config(facts: LaptopFacts) -> Judgement:
+    kept = f"as {facts.settings_file} has it" if facts.stored else "as it was typed"
+    return ok(f"{facts.remote}, mirrored in {facts.folder} ({kept})")
+
+
+def _host_key(facts: LaptopFacts) -> Judgements:
+    if facts.is_local:
+        return None
+    key = facts.host_key
+    match key.state:
+        case "known":
+            return ok(f"{key.fingerprint}, as it was pinned")
+        case "hidden":
+            return ok(f"{key.fingerprint or 'known to ssh'}; {key.sentence}")
+        case "unknown":
+            return problem(f"the host shows {key.fingerprint}, and nothing is known of it here", _ASK_FOR_KEY)
+        case "changed":
+            return problem(key.sentence, _ASK_FOR_KEY)
+        case _:
+            return warning(f"not seen: {key.sentence or 'the host was not reached'}")
+
+
+def _login(facts: LaptopFacts) -> Judgement:
+    visit = facts.visit
+    if visit is None:
+        return warning("not tried: the host key comes first")
+    if visit.error:
+        return problem(visit.sentence, _ADVICE.get(visit.error, ""))
+    version = f" (anchorleg {visit.version} over there)" if visit.version is not None else ""
+    return ok(f"works by {visit.transport}; {counted(visit.policies, 'policy', 'policies')} on offer{version}")
+
+
+def _clock(facts: LaptopFacts) -> Judgements:
+    offset_s = facts.visit.clock_offset_s if facts.visit is not None else None
+    if offset_s is None:
+        return None
+    found = f"the other side's is {abs(offset_s):.1f} s {'ahead of' if offset_s > 0 else 'behind'} ours"
+    if abs(offset_s) < SKEW_SEEN_S:
+        return ok(found)
+    level = Level.PROBLEM if abs(offset_s) >= SKEW_HARMS_S else Level.WARNING
+    return Judgement(level, found, "set this machine's clock by the network (NTP)")
+
+
+def _inbox(facts: LaptopFacts) -> Judgements:
+    visit = facts.visit
+    if visit is None or visit.error:
+        return None
+    if visit.contributor is None:
+        advice = "to send experience, ask for a key of your own, or to be let into the folder's group"
+        return warning("the other side has none for us: we only fetch", advice)
+    who, standing, most = visit.contributor, visit.standing, InboxLimits()
+    if standing is None:
+        return ok(f"{who}; by {visit.transport} it is not told how it stands")
+    if standing.dropped:
+        advice = f"ask the owner of the shared folder (`syncd readmit --contributor {who}`)"
+        return problem(f"{who} was dropped: nothing of ours is taken any more", advice)
+    if standing.held_s is not None:
+        advice = "see why the segments were refused (docs/errors.md); they wait in the outbox"
+        return warning(f"{who} is held for {roughly(standing.held_s)} more: {standing.why}", advice)
+    found = f"{who}: {standing.segments:,} of {most.waiting_segments:,} segments, {sized(standing.bytes)} wait there"
+    if max(standing.segments / most.waiting_segments, standing.bytes / most.waiting_bytes) < TIGHT:
+        return ok(found)
+    advice = "the learner over there is slower than the actors, or does not run: fewer environments, or wait"
+    return warning(found, advice)
+
+
+def _disk(facts: LaptopFacts) -> Judgement:
+    known = [count for count in (facts.free_bytes, facts.quota_left_bytes) if count is not None]
+    found = f"{sized(min(known))} free" if known else "its free space is not told"
+    if facts.filesystem:
+        found += f" ({facts.filesystem})"
+    if known and min(known) < LOW_SPACE_BYTES:
+        level = Level.PROBLEM if min(known) < NO_SPACE_BYTES else Level.WARNING
+        return Judgement(level, found, "free space here, or choose another folder with `syncd setup --folder`")
+    if _NETWORK.fullmatch(facts.filesystem):
+        advice = "a mirror, and its lock, are made for a disk of this machine: `syncd setup --folder` names another"
+        return warning(found, advice)
+    return ok(found)
+
+
+def _service(facts: LaptopFacts) -> Judgement:
+    told = facts.service
+    if told.error:
+        return ok(f"none: {told.error}")
+    if not told.installed:
+        return ok(f"not installed ({told.manager}); `syncd install` keeps `watch` running")
+    if told.running:
+        return ok(f"{told.manager}: {told.detail}")
+    advice = "`syncd agent-status` names its log; `syncd install` starts it anew"
+    return warning(f"installed, and does not run ({told.manager}: {told.detail})", advice)
+
+
+def _last_contact(facts: LaptopFacts) -> Judgement:
+    client = facts.client
+    if client.age_s is None:
+        return ok("no client has ever kept this mirror; `syncd watch` does")
+    ago = f"{roughly(client.age_s)} ago"
+    words = f"`syncd {client.verb}` runs" if client.runs else "no client runs now"
+    if client.error and not (client.runs and client.state in {"live", "syncing"}):
+        return warning(f"{words}; {ago} it said: {client.error}", "see the lines above for what it meets")
+    return ok(f"{words} ({client.state}, {ago})")
+
+
+CHECKS: tuple[Check[LaptopFacts], ...] = (
+    Check("config", _config),
+    Check("host key", _host_key),
+    Check("login", _login),
+    Check("clock", _clock),
+    Check("inbox", _inbox),
+    Check("disk", _disk),
+    Check("service", _service),
+    Check("last contact", _last_contact),
+)
