@@ -200,16 +200,13 @@ def _device(wanted: str, threads: int = 1) -> torch.device:
 
 def _advice(wanted: int | None, user_id: str | None, host: Host, *, autotune: bool) -> Recommendation:
     """As `trainer autotune` measured; without it by a rule, and on the CPU: a dozen observations are soon through."""
-    from trainer.tuning.autotune import advise, find_profile
+    from trainer.tuning.autotune import advise
 
     if autotune:
         from trainer.commands.autotune import AUTOTUNE_S, measured
 
         measured(host, user_id, budget_s=AUTOTUNE_S, again=False)
-    profile = find_profile(user_id, host)
-    if profile.note:
-        print(profile.note, file=sys.stderr, flush=True)
-    return advise(wanted, profile.name, host=host)
+    return advise(wanted, user_id, host=host)
 
 
 def check_room(advice: Recommendation, host: Host) -> None:

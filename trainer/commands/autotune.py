@@ -6,33 +6,24 @@ import contextlib
 import json
 import os
 import shutil
+import stat
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from anchorleg.files import write_bytes
 from anchorleg.output import set_aside
-from anchorleg.words import counted, duration, roughly
-from trainer.errors import ConfigError
+from anchorleg.words import counted, duration
+from trainer.errors import ConfigError, SaveError
 
 if TYPE_CHECKING:
-    from trainer.config.training import Training
     from trainer.machine.host import Host
-    from trainer.tuning.autotune import MachineRates, Recommendation
-    from trainer.tuning.training import Advice, Setting, Trial
-    from trainer.tuning.trials import Tried
-
-
-import stat
-from collections.abc import Mapping
-from typing import Any
-
-from anchorleg.files import write_bytes
-from trainer.errors import SaveError
+    from trainer.tuning.autotune import MachineRates
+    from trainer.tuning.training import Advice, Tried
 
 #: What a person waits for once: a dozen choices of actors need a second each, of a training three to ten.
 AUTOTUNE_S = 60.0
@@ -91,8 +82,20 @@ def autotune(
         file = str(cache_file(user_id or host.name))
         value = {"recommendation": asdict(best), "measured": asdict(facts), "file": file, "from_cache": known}
         print(json.dumps(value, indent=2))
-    else:
-        _show(facts, best, time.time(), known=known)
+        return
+    rows = [[str(one.num_envs), str(one.workers), one.stepper, f"{one.steps_per_s:,.0f}"] for one in facts.stepping]
+    chosen = [(one.num_envs, one.workers) == (best.num_envs, best.workers) for one in facts.stepping]
+    _table(["environments", "num_workers", "stepped by", "steps/s"], rows, chosen)
+    print(_computer(host))
+    where = f"num_workers {best.workers}; policy on {best.device}, {counted(best.threads, 'thread')}"
+    print(f"recommended: {counted(best.num_envs, 'environment')}, {where}")
+    if best.steps_per_s is not None:
+        print(f"  about {best.steps_per_s:,.0f} steps/s, policy included; a core and 4 GB stay yours")
+    for note in best.notes:
+        print(f"  {note}")
+    if known:
+        print("as it was measured before; --again measures anew")
+    print("next: trainer actors --shared-dir ~/shared_weights --num-envs auto --contribute")
 
 
 def measured(host: Host, user_id: str | None, *, budget_s: float, again: bool) -> tuple[MachineRates, bool]:
@@ -100,7 +103,7 @@ def measured(host: Host, user_id: str | None, *, budget_s: float, again: bool) -
 
     For `trainer actors --autotune` too. Errors: ConfigError, SaveError.
     """
-    from trainer.tuning.autotune import cache_file, is_of, read_facts, why_not, write_facts
+    from trainer.tuning.autotune import cache_file, is_of, read_facts, write_facts
 
     path = cache_file(user_id or host.name)
     facts = read_facts(path)
@@ -108,8 +111,6 @@ def measured(host: Host, user_id: str | None, *, budget_s: float, again: bool) -
         return facts, True
     from trainer.tuning import benchmark
 
-    if (why := why_not(path, facts, host)) and not again:
-        _say(why)
     _announce(budget_s)
     facts = benchmark.measure_machine(budget_s, _say)
     write_facts(path, facts)
@@ -117,28 +118,10 @@ def measured(host: Host, user_id: str | None, *, budget_s: float, again: bool) -
 
 
 def _say(line: str) -> None:
-    _tell(line, is_error=True)
-
-
-def _tell(line: str, *, is_error: bool = False) -> None:
-    """A line that a terminal breaks between words, a further one indented as far; a pipe gets it as it is."""
-    from rich.console import Console
-    from rich.padding import Padding
-    from rich.text import Text
-
-    out = Console(stderr=is_error, emoji=False, highlight=False)
-    if out.is_terminal:
-        indent = len(line) - len(line.lstrip())
-        out.print(Padding(Text(line.strip()), (0, 0, 0, indent), expand=False))
-    else:
-        print(line, file=sys.stderr if is_error else sys.stdout, flush=True)
+    print(line, file=sys.stderr, flush=True)
 
 
 def _announce(budget_s: float) -> None:
-    from trainer.tuning.autotune import is_busy
-
-    if is_busy():
-        _say("other programs keep this machine busy: the numbers will be low; measure anew when it is idle")
     _say(f"measuring for at most {budget_s:.0f} s (longer once, where the simulator is compiled first)")
 
 
@@ -160,8 +143,7 @@ def _training(
     from trainer.machine import device as machine
     from trainer.training.memory import shortage
     from trainer.tuning.autotune import cache_file
-    from trainer.tuning.training import advise
-    from trainer.tuning.trials import try_settings
+    from trainer.tuning.training import advise, try_settings
 
     try:
         with set_aside() if as_json else contextlib.nullcontext():
@@ -171,14 +153,14 @@ def _training(
         if short is None:
             raise
         raise short from error
-    best = advise(tried.own, tried.trials, tried.memory)
+    best = advise(tried.own, tried.trials)
     values = {"num_envs": best.setting.num_envs, "num_workers": best.setting.workers}
     if tried.device == "cuda" and best.setting.cuda_graph != asked.training.cuda_graph:
         values["cuda_graph"] = best.setting.cuda_graph
     if as_json:
         print(json.dumps({"set": values, "advice": asdict(best), "measured": asdict(tried)}, indent=2))
     else:
-        _show_training(asked.training, tried, best)
+        _show(asked.training.total_steps, tried, best)
     is_same = best.setting == tried.own
     if save and config is not None and not is_same:
         save_settings(config, values)
@@ -188,62 +170,31 @@ def _training(
         print(f'next: "training": {json.dumps(values)}; {how}')
 
 
-def compared(own: Setting, trials: Sequence[Trial], best: Advice) -> str:
-    """What is recommended, beside what there is now."""
-    if best.setting != own:
-        return f"{best.gain:.2f} times as fast as now"
-    if all(trial.setting == own for trial in trials):
-        return "as it is: nothing else was measured in that time; --budget gives it more"
-    return "as it is: nothing to change"
-
-
-def _show_training(training: Training, tried: Tried, best: Advice) -> None:
-    from trainer.tuning.training import of_ranks
-
-    order = sorted(
-        tried.trials, key=lambda trial: (trial.setting.threads, trial.setting.num_envs, trial.setting.workers)
-    )
+def _show(total_steps: int, tried: Tried, best: Advice) -> None:
+    order = sorted(tried.trials, key=lambda one: (one.setting.threads, one.setting.num_envs, one.setting.workers))
+    is_gpu = tried.device == "cuda"
     rows = []
     for trial in order:
-        setting = trial.setting
-        mark = "recommended" if setting == best.setting else ("as it is now" if setting == tried.own else "")
-        of_gpu = ["yes" if setting.cuda_graph else "no"] if tried.device == "cuda" else []
-        numbers = map(str, (setting.num_envs, setting.workers, setting.threads))
-        rows.append([*numbers, *of_gpu, f"{trial.steps_per_s:,.1f}", mark])
-    names = ["num_envs", "num_workers", "threads", *(["cuda_graph"] if tried.device == "cuda" else []), "steps/s", ""]
-    _table(names, rows, best=[row[-1] == "recommended" for row in rows])
-    _tell(_computer(tried.host) + (f", {tried.device}" if tried.device != "cpu" else ""))
-    learned = 1 / (tried.update_s * tried.updates_per_step) if tried.updates_per_step else 0.0
-    by = {"native": "in C, num_workers are threads", "python": "in Python, num_workers are processes"}
-    _tell(
-        f"  learning alone: {1e3 * tried.update_s:.1f} ms an update, {learned:,.0f} steps/s"
-        + (f" (products by {tried.products})" if tried.products else "")
-    )
-    _tell(
-        f"  stepping alone: {tried.collected_per_s:,.0f} steps/s "
-        f"({by.get(tried.stepping, 'some tasks in C; num_workers are processes')})"
-    )
-    memory = tried.memory
-    there = "" if memory.limit is None else f" of {memory.limit / _GB:.1f} GB"
-    replay = f" ({memory.replay / _GB:.1f} GB of it the replay's {memory.replay // memory.row:,} rows)"
-    _tell(f"  memory: {memory.need / _GB:.1f} GB{there} in the end{replay if memory.replay else ''}")
-    if tried.gpu_bytes is not None:
-        used, there_is = tried.gpu_bytes
-        rows_of = f"with updates of {training.learned_at_once:,} rows"
-        _tell(f"  GPU memory: {used / _GB:.1f} GB of {there_is / _GB:.1f} GB {rows_of}")
-    shares = training.algorithm.SHARES
-    _tell(f"  {of_ranks(tried.update_s, tried.gradient_bytes, tried.batch_bytes, shares=shares)}")
-    whole = duration(training.total_steps / best.steps_per_s)
-    much = compared(tried.own, tried.trials, best)
-    _tell(
+        one = trial.setting
+        mark = "recommended" if one == best.setting else ("as it is now" if one == tried.own else "")
+        graph = [str(one.cuda_graph).lower()] * is_gpu
+        rows.append([str(one.num_envs), str(one.workers), str(one.threads), *graph, f"{trial.steps_per_s:,.1f}", mark])
+    names = ["num_envs", "num_workers", "threads", *["cuda_graph"] * is_gpu, "steps/s", ""]
+    _table(names, rows, [trial.setting == best.setting for trial in order])
+    print(_computer(tried.host) + (f", {tried.device}" if tried.device != "cpu" else ""))
+    much = f"{best.gain:.2f} times as fast as now" if best.setting != tried.own else "as it is: nothing to change"
+    if len(tried.trials) == 1:
+        much = "as it is: nothing else was measured in that time; --budget gives it more"
+    whole = duration(total_steps / best.steps_per_s)
+    print(
         f"recommended: num_envs {best.setting.num_envs}, num_workers {best.setting.workers} ({much}): "
-        f"about {best.steps_per_s:,.0f} steps/s, {training.total_steps:,} steps in {whole} without evaluations"
+        f"about {best.steps_per_s:,.0f} steps/s, {total_steps:,} steps in {whole} without evaluations"
     )
     for note in best.notes:
-        _tell(f"  {note}")
+        print(f"  {note}")
 
 
-def _table(names: list[str], rows: list[list[str]], *, best: list[bool]) -> None:
+def _table(names: list[str], rows: list[list[str]], best: list[bool]) -> None:
     from rich.console import Console
 
     from trainer.showing.tables import print_table
@@ -251,33 +202,8 @@ def _table(names: list[str], rows: list[list[str]], *, best: list[bool]) -> None
     print_table(Console(emoji=False, highlight=False), names, rows, is_numbers=True, best=best)
 
 
-def _show(facts: MachineRates, best: Recommendation, now: float, *, known: bool) -> None:
-    rows = [[str(one.num_envs), str(one.workers), one.stepper, f"{one.steps_per_s:,.0f}"] for one in facts.stepping]
-    chosen = [(one.num_envs, one.workers) == (best.num_envs, best.workers) for one in facts.stepping]
-    is_native = all(one.stepper == "native" for one in facts.stepping)
-    _table(["environments", "threads" if is_native else "workers", "stepped by", "steps/s"], rows, best=chosen)
-    _tell(f"{_computer(facts.host)}, {facts.accelerator_name or 'no GPU that torch can use'}")
-    _tell(f"recommended: {_choice(best, 'thread' if is_native else 'worker')}")
-    if best.steps_per_s is not None:
-        _tell(f"  about {best.steps_per_s:,.0f} steps/s, policy included; a core and 4 GB stay yours")
-    for note in best.notes:
-        _tell(f"  {note}")
-    if known:
-        _tell(f"measured {roughly(now - facts.measured_at)} ago; --again measures anew")
-    _tell("next: trainer actors --shared-dir ~/shared_weights --num-envs auto --contribute")
-
-
-def _choice(best: Recommendation, kind: str) -> str:
-    envs = counted(best.num_envs, "environment")
-    where = f"on {counted(best.workers, kind)}" if best.workers else "in the program itself"
-    return f"{envs} {where}; policy on {best.device}, {counted(best.threads, 'thread')}"
-
-
 def _computer(host: Host) -> str:
-    memory = "memory unknown"
-    if host.memory_bytes is not None:
-        free = "" if host.free_bytes is None else f" ({host.free_bytes / _GB:.1f} GB were free)"
-        memory = f"{host.memory_bytes / _GB:.1f} GB{free}"
+    memory = "memory unknown" if host.memory_bytes is None else f"{host.memory_bytes / _GB:.1f} GB"
     return f"{host.name}: {counted(host.cores, 'core')}, {memory}"
 
 

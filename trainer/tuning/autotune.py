@@ -1,4 +1,4 @@
-"""How many environments this machine should run for its owner's run: measured facts, which are kept, one file a name (a
+"""How many environments this machine should run for its owner's run: measured rates, which are kept, one file a name (a
 profile), and a pure recommendation.
 """
 
@@ -8,7 +8,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -21,17 +21,17 @@ from trainer.envs.memory import MOST_ENVS, MemoryPlan, by_size, fitted, plan_mem
 from trainer.errors import ConfigError, SaveError
 from trainer.machine.host import Host, read_host
 
-#: Raised when what is measured changes its meaning; older caches are then measured again.
+#: Raised when what is measured changes its meaning; older files are then measured again.
 FORMAT = 3
 #: A choice this near to the fastest one is as good, and smaller is kinder: less memory, episodes end sooner.
 NEAR = 0.95
 #: Another device or a second thread must be faster by this much, for all else that they cost.
 WORTH_IT = 1.2
-#: With more of its cores taken by others a machine looks slower than it is.
-BUSY_SHARE = 0.5
 #: Two kernels tell of the same memory, less what each keeps for itself.
 KERNELS_SHARE = 0.02
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
+
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -58,16 +58,13 @@ class Inference:
 
 @dataclass(frozen=True)
 class MachineRates:
-    """What was measured. `accelerator` is "cuda", "mps" or "" and `accelerator_name` what it calls itself."""
+    """What was measured."""
 
     host: Host
-    accelerator: str
-    accelerator_name: str
     stepping: tuple[Stepping, ...]
     inference: tuple[Inference, ...]
     versions: Mapping[str, str]
     measured_at: float
-    wall_s: float
 
 
 @dataclass(frozen=True)
@@ -126,9 +123,9 @@ def _smallest_near(rates: Mapping[Stepping, float]) -> Stepping:
 def _inference(measured: tuple[Inference, ...]) -> Inference | None:
     """One thread of the CPU, unless something else is worth it."""
     plain = next((one for one in measured if (one.device, one.threads) == ("cpu", 1)), None)
-    if plain is None:
-        return max(measured, key=lambda one: one.batches_per_s, default=None)
-    other = max(measured, key=lambda one: one.batches_per_s)
+    other = max(measured, key=lambda one: one.batches_per_s, default=None)
+    if plain is None or other is None:
+        return other
     return other if other.batches_per_s >= WORTH_IT * plain.batches_per_s else plain
 
 
@@ -142,42 +139,58 @@ def advise(num_envs: int | None = None, user_id: str | None = None, host: Host |
     """What to run now: from what `trainer autotune` measured on this machine, else by its size.
 
     `num_envs`: the user's own number, for which only workers and device are advised. `host`: None is this machine.
+    Errors: ConfigError for an impossible name.
     """
     host = host or read_host()
-    facts = read_facts(cache_file(user_id or host.name))
-    if facts is None or not is_of(facts, host):
+    facts, note = find_profile(user_id, host)
+    if facts is None:
         thumb = plan_memory(host, num_envs)
         if num_envs is None:
             envs = counted(by_size(host), "environment")
             word = f"{envs} by this machine's size; `trainer autotune` measures whether more pay"
             thumb = replace(thumb, notes=(word, *thumb.notes))
-        return _by_rule(thumb)
-    found = recommend(replace(facts, host=host))
-    return found if num_envs is None else _by_rule(plan_memory(host, num_envs), found.threads, found.device)
+        found = _by_rule(thumb)
+    else:
+        found = recommend(replace(facts, host=host))
+        found = found if num_envs is None else _by_rule(plan_memory(host, num_envs), found.threads, found.device)
+    return replace(found, notes=(*filter(None, [note]), *found.notes))
 
 
 def _by_rule(thumb: MemoryPlan, threads: int = 1, device: str = "cpu") -> Recommendation:
     return Recommendation(thumb.num_envs, thumb.workers, threads, device, None, thumb.notes)
 
 
-def is_of(facts: MachineRates, host: Host) -> bool:
-    """Whether `facts` were measured on a machine like `host` with the software of here."""
-    return same_machine(facts.host, host) and dict(facts.versions) == versions_here()
-
-
-def same_machine(one: Host, other: Host) -> bool:
-    """Whether they have the same cores and memory: what a kernel keeps for itself differs from one to the next."""
-    if one.memory_bytes is None or other.memory_bytes is None:
-        return (one.cores, one.memory_bytes) == (other.cores, other.memory_bytes)
-    return one.cores == other.cores and math.isclose(one.memory_bytes, other.memory_bytes, rel_tol=KERNELS_SHARE)
-
-
-def is_busy(load: float | None = None, cores: int | None = None) -> bool:
-    """Whether others use so much of this machine that a measurement means little; `load` is the last minute's.
-
-    It is the whole machine's, so it is held against all of its `cores` and not against those of this job.
+def find_profile(user_id: str | None, host: Host) -> tuple[MachineRates | None, str]:
+    """What was measured on a machine like `host` and kept under `user_id`; without one under this machine's name, else
+    the newest that was measured here. A note where it is another one, or cannot be used. Errors: ConfigError.
     """
-    return (os.getloadavg()[0] if load is None else load) > BUSY_SHARE * (cores or os.cpu_count() or 1)
+    name = user_id or host.name
+    path = cache_file(name)
+    facts = read_facts(path)
+    if facts is not None and is_of(facts, host):
+        return facts, ""
+    if user_id is None:
+        others = [(one, each) for each in path.parent.glob("autotune-*.json") if (one := read_facts(each)) is not None]
+        here = [(one.measured_at, each.stem.removeprefix("autotune-"), one) for one, each in others if is_of(one, host)]
+        if here:
+            _, other, found = max(here, key=lambda each: each[:2])
+            return found, f"going by the profile {other}, which `trainer autotune` measured on this machine"
+    if path.exists():
+        return None, (
+            f"the profile {path} was measured on another machine or with other versions, or is damaged; it is not "
+            f"used: measure anew with `trainer autotune --user-id {name}`"
+        )
+    return None, "" if user_id is None else f"there is no profile {name} yet: `trainer autotune --user-id {name}`"
+
+
+def is_of(facts: MachineRates, host: Host) -> bool:
+    """Whether `facts` were measured on a machine like `host`, with its cores and memory, with the software of here."""
+    there = facts.host
+    if there.memory_bytes is None or host.memory_bytes is None:
+        is_alike = there.memory_bytes == host.memory_bytes
+    else:
+        is_alike = math.isclose(there.memory_bytes, host.memory_bytes, rel_tol=KERNELS_SHARE)
+    return is_alike and there.cores == host.cores and dict(facts.versions) == versions_here()
 
 
 def versions_here() -> dict[str, str]:
@@ -198,12 +211,12 @@ def read_facts(path: Path) -> MachineRates | None:
     try:
         if value["format"] != FORMAT:
             return None
-        rest = {name: value[name] for name in ("accelerator", "accelerator_name", "versions", "measured_at", "wall_s")}
         return MachineRates(
             host=Host(**value["host"]),
             stepping=tuple(Stepping(**one) for one in value["stepping"]),
             inference=tuple(Inference(**one) for one in value["inference"]),
-            **rest,
+            versions=value["versions"],
+            measured_at=value["measured_at"],
         )
     except (KeyError, TypeError, ValueError):
         return None
@@ -216,67 +229,3 @@ def write_facts(path: Path, facts: MachineRates) -> None:
         write_json(path, {"format": FORMAT, **asdict(facts)})
     except OSError as error:
         raise SaveError("autotune.not-kept", path=path, why=error.strerror) from None
-
-
-_GB = 2**30
-
-
-@dataclass(frozen=True)
-class Profile:
-    """The name to go by (`advise` reads it again). `note`: one sentence for the user, or nothing."""
-
-    name: str
-    note: str = ""
-
-
-def find_profile(user_id: str | None, host: Host) -> Profile:
-    """The profile that `user_id` names; without one this machine's name's, else the newest that was measured here.
-
-    One that is damaged, or of another machine, is named in the note and not used. Errors: ConfigError for an
-    impossible name.
-    """
-    name = user_id or host.name
-    path = cache_file(name)
-    facts = read_facts(path)
-    if facts is not None and is_of(facts, host):
-        return Profile(name)
-    other = _newest_of(path.parent, host) if user_id is None else None
-    if other is not None:
-        return Profile(other, f"going by the profile {other}, which `trainer autotune` measured on this machine")
-    if why := why_not(path, facts, host):
-        return Profile(name, f"{why}; it is not used: measure anew with `trainer autotune --user-id {name}`")
-    if user_id is not None:
-        return Profile(name, f"there is no profile {name} yet: `trainer autotune --user-id {name}` makes it")
-    return Profile(name)
-
-
-def why_not(path: Path, facts: MachineRates | None, host: Host) -> str:
-    """Why what lies at `path` (`facts`, as it was read) cannot be used on `host`; "" where nothing is there."""
-    if facts is None:
-        return f"the profile {path} is damaged, or of another version of this program" if path.exists() else ""
-    if is_of(facts, host):
-        return ""
-    if same_machine(facts.host, host):
-        then, now = dict(facts.versions), versions_here()
-        changed = ", ".join(name for name in now if then.get(name) != now[name])
-        return f"the profile {path} was measured with other versions ({changed})"
-    return f"the profile {path} was measured on a machine with {_words(facts.host)}, and this one has {_words(host)}"
-
-
-def _words(host: Host) -> str:
-    memory = "" if host.memory_bytes is None else f" and {host.memory_bytes / _GB:.1f} GB"
-    return f"{counted(host.cores, 'core')}{memory}"
-
-
-def _newest_of(folder: Path, host: Host) -> str | None:
-    """The name of the newest profile in `folder` that was measured on a machine like `host`."""
-    found = []
-    for path in folder.glob("autotune-*.json"):
-        name = path.stem.removeprefix("autotune-")
-        try:
-            facts = read_facts(cache_file(name))
-        except ConfigError:  # nobody's name: not ours
-            continue
-        if facts is not None and is_of(facts, host):
-            found.append((facts.measured_at, name))
-    return max(found)[1] if found else None

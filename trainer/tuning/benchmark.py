@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from trainer.envs.vector import VectorEnv
 from trainer.machine.host import Host, read_host
 from trainer.nets.policy import PolicyNet, PolicySpec
 from trainer.sharing.policies import Policy, actor_tensors
-from trainer.tuning.autotune import Inference, MachineRates, Stepping, versions_here
+from trainer.tuning.autotune import Inference, MachineRates, Say, Stepping, versions_here
 
 #: One light, one middling and one heavy task: what a multi-task run mixes, without building ten.
 TASKS = ("reach-v3", "drawer-open-v3", "peg-insert-side-v3")
@@ -34,57 +34,44 @@ _SEED = 0
 #: Of what a library says of a device that does not work.
 _QUOTE = 160
 
-Say = Callable[[str], None]
-
 
 def measure_machine(budget_s: float, say: Say) -> MachineRates:
     """Measure within `budget_s` (more is looked at as long as the dearest measurement so far would still fit).
 
     `say` gets a line for each thing that is measured. Errors: none for a choice that does not work: it is left out.
     """
-    began, began_at = time.monotonic(), time.time()
-    host = read_host()
-    accelerator, accelerator_name = _accelerator()
+    began, began_at, host = time.monotonic(), time.time(), read_host()
     inference = []
-    devices = [("cpu", 1), *([("cpu", 2)] if host.cores > 1 else []), *([(accelerator, 1)] if accelerator else [])]
+    devices = [("cpu", 1), *([("cpu", 2)] if host.cores > 1 else [])]
+    devices += [("cuda", 1)] if torch.cuda.is_available() else []
+    devices += [("mps", 1)] if torch.backends.mps.is_available() else []
     for device, threads in devices:
         try:
             rate = _batches_per_s(torch.device(device), threads)
         except RuntimeError as error:  # a GPU that is full, or somebody's alone
             say(f"policy on {device}: does not work here ({' '.join(str(error).split())[:_QUOTE]})")
             continue
-        found = Inference(device, threads, rate)
-        say(f"policy on {device}, {counted(threads, 'thread')}: {found.batches_per_s:,.0f} batches of {BATCH}/s")
-        inference.append(found)
+        inference.append(Inference(device, threads, rate))
+        say(f"policy on {device}, {counted(threads, 'thread')}: {rate:,.0f} batches of {BATCH}/s")
     torch.set_num_threads(1)
     suite = SuiteRef(Metaworld(tasks=TASKS), _SEED)
     stepping: list[Stepping] = []
     dearest_s = 0.0
     stepper = "native" if len(suite.open().stepped_natively("auto")) == len(TASKS) else "python"
     for num_envs, workers in choices(host):
-        start = time.monotonic()
+        start, name = time.monotonic(), f"{counted(num_envs, 'environment')}, num_workers {workers}"
         if stepping and start - began + 1.2 * dearest_s > budget_s:
             say("the time is over: larger choices were not tried")
             break
-        spec = VectorSpec(suite, num_envs, _SEED)
         try:
-            rate = _steps_per_s(spec, workers)
+            rate = _steps_per_s(VectorSpec(suite, num_envs, _SEED), workers)
         except EnvError as error:
-            say(f"{_words(num_envs, workers, stepper)}: does not work here ({error})")
+            say(f"{name}: does not work here ({error})")
             continue
         stepping.append(Stepping(num_envs, workers, rate, stepper))
-        say(f"{_words(num_envs, workers, stepper)}: {rate:,.0f} steps/s")
+        say(f"{name}: {rate:,.0f} steps/s")
         dearest_s = max(dearest_s, time.monotonic() - start)
-    return MachineRates(
-        host=host,
-        accelerator=accelerator,
-        accelerator_name=accelerator_name,
-        stepping=tuple(stepping),
-        inference=tuple(inference),
-        versions=versions_here(),
-        measured_at=began_at,
-        wall_s=time.monotonic() - began,
-    )
+    return MachineRates(host, tuple(stepping), tuple(inference), versions_here(), began_at)
 
 
 def choices(host: Host) -> Iterator[tuple[int, int]]:
@@ -100,12 +87,6 @@ def choices(host: Host) -> Iterator[tuple[int, int]]:
             found = fitted(host, MemoryPlan(num_envs, workers))
             if num_envs == 1 or (found.num_envs, found.workers) == (num_envs, workers):
                 yield num_envs, workers
-
-
-def _words(num_envs: int, workers: int, stepper: str) -> str:
-    envs = counted(num_envs, "environment")
-    kind = "thread" if stepper == "native" else "worker"
-    return f"{envs} in the program" if workers == 0 else f"{envs}, {counted(workers, kind)}"
 
 
 def _steps_per_s(spec: VectorSpec, workers: int) -> float:
@@ -138,12 +119,3 @@ def _batches_per_s(device: torch.device, threads: int) -> float:
         policy.act(obs, task, generator)
         batches += 1
     return batches / passed
-
-
-def _accelerator() -> tuple[str, str]:
-    """("cuda" or "mps" or "", its name)."""
-    if torch.cuda.is_available():
-        return "cuda", torch.cuda.get_device_name(0)
-    if torch.backends.mps.is_available():
-        return "mps", "Apple GPU (Metal)"
-    return "", ""

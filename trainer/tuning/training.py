@@ -1,16 +1,36 @@
-"""Which settings train fastest on a machine: the order in which they are tried, and a pure choice among them.
+"""Which settings train fastest on a machine: the training's own loop, nets and environments, for a moment each.
 
 Only what changes no trained number by itself is chosen: environments stepped together and their workers. What belongs
-to a run's identity (batch, buffer, nets) is held against the memory, and the learner's threads are told of: more than
-one costs the exact resume, which is not ours to give away.
+to a run's identity stays; the learner's threads are told of: more than one costs the exact resume, which is not ours to
+give away.
 """
 
 from __future__ import annotations
 
+import gc
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
-from trainer.tuning.autotune import NEAR
+import torch
+
+from trainer.algorithms.common import cuda_graph as recorded
+from trainer.config.find import ALGORITHMS, find
+from trainer.config.training import Training
+from trainer.envs.step import EnvError, VectorSpec
+from trainer.envs.suite import SuiteRef, suite_of
+from trainer.envs.vector import VectorEnv
+from trainer.errors import ConfigError
+from trainer.machine import device as machine
+from trainer.machine import products
+from trainer.machine.host import Host, read_host
+from trainer.machine.shortage import words_of_shortage
+from trainer.training import memory
+from trainer.training.begin import choose_workers
+from trainer.training.run import TrainingRun, advance, as_begun, drain, fresh
+from trainer.tuning.autotune import NEAR, Say
 
 #: Below this gain the settings stay as they are: a busy machine makes as much of nothing.
 WORTH_CHANGING = 1.1
@@ -20,13 +40,12 @@ WORTH_A_NOTE = 1.2
 _ENVS_A_TASK = (1, 2, 4)
 #: With more than this each an update no longer has work for a thread.
 _MAX_THREADS = 8
-_GB = 2**30
-#: An update should take so many times as long as its exchange, for ranks to be faster by what they are.
-WORTH_RANKS = 10
-#: Bytes a second between GPUs of one node by PCIe, and what any exchange takes (NVIDIA/nccl issues 757 and 1530: 30 and
-#: 42 us). Gradients that go by way of the host take longer.
-_LINK_BYTES_PER_S = 1e10
-_EXCHANGE_S = 4e-5
+#: Rates settle within a few updates; the first steps of an environment and the first calls of a kernel are slower.
+WARM_UP_S, MEASURE_S = 0.7, 2.5
+#: Of a slow update so many at least, unless they take four times as long as was meant.
+MIN_UPDATES, PATIENCE = 4, 4.0
+#: Rows of the replay while trying: drawing from few is as slow as from many.
+ROWS = 20_000
 
 
 @dataclass(frozen=True)
@@ -38,6 +57,11 @@ class Setting:
     threads: int
     cuda_graph: bool = False
 
+    def words(self) -> str:
+        """As a line begins with it."""
+        graph = ", cuda_graph" * self.cuda_graph
+        return f"num_envs {self.num_envs}, num_workers {self.workers}, threads {self.threads}{graph}"
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -48,21 +72,13 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Memory:
-    """Bytes: `measured` of the trainer and its workers without the replay, `row` of one transition; `limit` None where
-    nothing says.
-    """
+class Tried:
+    """What was measured; the settings as they are (`own`) are among the `trials`."""
 
-    measured: int
-    replay: int
-    row: int
-    evaluation: int
-    limit: int | None
-
-    @property
-    def need(self) -> int:
-        """All together, with the replay full."""
-        return self.measured + self.replay + self.evaluation
+    host: Host
+    device: str
+    own: Setting
+    trials: tuple[Trial, ...]
 
 
 @dataclass(frozen=True)
@@ -117,22 +133,12 @@ def explore(
     return [Trial(setting, rate) for setting, rate in tried.items()]
 
 
-def worker_counts(cores: int, *, is_native: bool) -> list[int]:
-    """0, 1, 2, 4, … and `cores`; natively 0 and 1 are the same, one thread."""
-    return [0, *(count for count in _doubling(cores) if count > 1 or not is_native)]
-
-
-def thread_counts(cores: int, *, is_cpu: bool) -> list[int]:
-    """1, 2, 4, … of a learner on the CPU; one beside a GPU, where they have nothing to do."""
-    return _doubling(min(cores, _MAX_THREADS)) if is_cpu else []
-
-
-def _doubling(most: int) -> list[int]:
+def doubling(most: int) -> list[int]:
     """1, 2, 4, … and `most` itself."""
     return sorted({most, *(2**n for n in range(most.bit_length()))})
 
 
-def advise(own: Setting, trials: Sequence[Trial], memory: Memory) -> Advice:
+def advise(own: Setting, trials: Sequence[Trial]) -> Advice:
     """The settings as they are, unless others are clearly faster: then the smallest that is nearly the fastest. Pure.
 
     `trials` must hold `own`.
@@ -144,43 +150,106 @@ def advise(own: Setting, trials: Sequence[Trial], memory: Memory) -> Advice:
     if fastest >= WORTH_CHANGING * rates[own]:
         near = [setting for setting, rate in exact.items() if rate >= NEAR * fastest]
         chosen = min(near, key=lambda setting: (setting.num_envs, setting.workers))
-    notes = []
+    notes: tuple[str, ...] = ()
     other = max(rates, key=lambda setting: rates[setting])
     if other.threads != own.threads and rates[other] >= WORTH_A_NOTE * rates[chosen]:
         but = "and resumes bit for bit" if other.threads == 1 else "but only 1 resumes bit for bit"
-        notes.append(
-            f"threads {other.threads} is {rates[other] / rates[chosen]:.1f} times as fast, {but}; "
-            "set training.threads yourself if you want that"
-        )
-    return Advice(chosen, rates[chosen], rates[chosen] / rates[own], (*notes, *_of_memory(memory)))
+        words = f"threads {other.threads} is {rates[other] / rates[chosen]:.1f} times as fast, {but}"
+        notes = (f"{words}; set training.threads yourself if you want that",)
+    return Advice(chosen, rates[chosen], rates[chosen] / rates[own], notes)
 
 
-def of_ranks(update_s: float, gradient_bytes: int, batch_bytes: int = 0, *, shares: bool) -> str:
-    """Whether several GPUs (or processes) for one slot would pay: by how long an update and its exchange take. Pure.
+def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path) -> Tried:
+    """Try settings of `training` within `budget_s`; `say` gets a line for each.
 
-    `batch_bytes`: of a batch, where rank 0 sends it to the others; then actor and critics exchange one after the other.
-    `shares`: whether the algorithm learns in several shards.
+    Errors: ConfigError for a device that is not here, for nets that the memory has no room for and for an algorithm
+    that comes to no update in that time; EnvError where its own settings do not work.
     """
-    turns = 3 if batch_bytes else 1
-    exchange_s = turns * _EXCHANGE_S + (gradient_bytes + batch_bytes) / _LINK_BYTES_PER_S
-    what = f"its {gradient_bytes / 1e6:.1f} MB of gradients"
-    what += f" and {batch_bytes / 1e6:.1f} MB of its batch" if batch_bytes else ""
-    takes = f"an update takes {1e3 * update_s:.1f} ms, to exchange {what} {1e3 * exchange_s:.2f} ms at best"
-    if update_s < WORTH_RANKS * exchange_s:
-        return f"more GPUs for one slot would not pay: {takes}; use them for more slots (docs/ranks.md)"
-    if not shares:
-        return f"one GPU is all that this algorithm uses for a slot: {takes}; more are for more slots (docs/ranks.md)"
-    return (
-        f"several ranks may pay: {takes}; each learns from a part of the batch, which must fill a GPU (docs/ranks.md)"
+    began = time.monotonic()
+    host, device = read_host(), machine.choose_device(training.device)
+    least = small(training, training.num_envs)  # as it is tried
+    memory.check(least, device.type, host.memory_bytes, machine.memory_of(device))
+    machine.set_deterministic(1)
+    if device.type == "cpu":
+        products.choose_products(training.network.widest)
+    suite = suite_of(training, goals_dir)
+    opened = suite.open()
+    # At its first use on a machine the stepper is compiled and checked: no part of any setting.
+    is_native = len(opened.stepped_natively("auto")) == len(training.env.tasks)
+    way, refused = find(ALGORITHMS, training.algorithm.name).choose_launch_mode(
+        training.changed(cuda_graph=True), opened.spaces, device, None
     )
+    if refused is not None and training.cuda_graph:
+        say(refused)
+    graph = way == recorded.GRAPH
+    own = Setting(
+        training.num_envs, choose_workers(training, suite), training.threads, cuda_graph=training.cuda_graph and graph
+    )
+    dearest_s = 0.0
+
+    def attempt(setting: Setting) -> float | None:
+        nonlocal dearest_s
+        start, is_first = time.monotonic(), dearest_s == 0.0
+        needed_s = dearest_s if setting == own else 2 * dearest_s  # `explore` comes back to `own`
+        if not is_first and start - began + needed_s > budget_s:
+            return None
+        if device.type == "cuda":  # a run refers to itself, so only the collector finds what it has there
+            gc.collect()
+            torch.cuda.empty_cache()
+        try:
+            rate = _rate(training, setting, device, suite, budget_s)
+        except (EnvError, RuntimeError) as error:
+            if is_first or not (isinstance(error, EnvError) or words_of_shortage(error)):
+                raise
+            say(f"{setting.words()}: does not work here ({error})")
+            return None
+        dearest_s = max(dearest_s, time.monotonic() - start)
+        say(f"{setting.words()}: {rate:,.0f} steps/s")
+        return rate
+
+    workers = [0, *(count for count in doubling(host.cores) if count > 1 or not is_native)]  # one thread is none
+    threads = doubling(min(host.cores, _MAX_THREADS)) if device.type == "cpu" else []
+    # The number of environments is part of what PPO and A2C learn from at a time: it stays as it is.
+    tasks = len(training.env.tasks) if training.uses_experience else 0
+    return Tried(host, device.type, own, tuple(explore(own, tasks, workers, threads, attempt, graph=graph)))
 
 
-def _of_memory(memory: Memory) -> list[str]:
-    if memory.limit is None or memory.need <= memory.limit:
-        return []
-    rest = memory.limit - memory.measured - memory.evaluation
-    words = f"it does not fit: {memory.need / _GB:.1f} GB are needed, {memory.limit / _GB:.1f} GB are there; "
-    if rest <= 0:
-        return [f"{words}ask for more (slurm.mem)"]
-    rows = rest // memory.row
-    return [f"{words}lower buffer_size to {rows:,} (a new run), or ask for more (slurm.mem)"]
+def small(training: Training, num_envs: int, **values: Any) -> Training:
+    """`training` with so many environments, a replay of few rows, and updates from nearly the first step on."""
+    if training.uses_experience:
+        rows = max(ROWS, len(training.env.tasks) * num_envs)
+        values["algorithm"] = {"random_steps": 2 * num_envs, "buffer_size": rows}
+    return training.changed(num_envs=num_envs, **values)
+
+
+def _rate(training: Training, setting: Setting, device: torch.device, suite: SuiteRef, budget_s: float) -> float:
+    """Steps a second of the whole loop. Errors: EnvError; ConfigError where `budget_s` pass without an update."""
+    machine.set_deterministic(setting.threads)
+    tried = small(training, setting.num_envs, threads=setting.threads)
+    with VectorEnv(VectorSpec(suite, setting.num_envs, training.seed), setting.workers) as envs:
+        if device.type == "cpu":
+            state = as_begun(tried, device, envs)
+        else:
+            state = fresh(tried, device, envs, recorded.GRAPH if setting.cuda_graph else recorded.KERNELS)
+        _steps_in(state, WARM_UP_S, 1, budget_s)
+        return _steps_in(state, MEASURE_S, MIN_UPDATES, budget_s)
+
+
+def _steps_in(state: TrainingRun, seconds: float, updates: int, budget_s: float) -> float:
+    """Steps a second over so many seconds and updates at least; where rollouts are learned from, over whole ones.
+    Errors: ConfigError where none is whole within `budget_s`: it would be waited for without end.
+    """
+    start, step, made = time.monotonic(), state.step, state.updates
+    is_over = is_settled = False
+    while not is_over:
+        learns = state.algorithm.must_learn
+        advance(state)
+        passed = time.monotonic() - start
+        is_whole = state.training.uses_experience or (learns and not state.algorithm.must_learn)
+        is_over = is_whole and passed >= seconds
+        is_over &= state.updates - made >= updates or passed >= PATIENCE * seconds
+        is_settled |= is_whole
+        if not is_settled and passed >= budget_s:
+            raise ConfigError("autotune.too-short", algorithm=state.training.algorithm.name, budget_s=budget_s)
+    drain(state)  # a GPU has finished when its numbers are here
+    return (state.step - step) / (time.monotonic() - start)

@@ -23,6 +23,7 @@ from trainer.tuning.autotune import (
     Recommendation,
     Stepping,
     cache_file,
+    find_profile,
     is_of,
     read_facts,
     recommend,
@@ -36,7 +37,7 @@ FAST = Inference("cpu", 1, 1e6)
 
 
 def facts(*stepping: Stepping, host: Host = LAPTOP, inference: tuple[Inference, ...] = (CPU,)) -> MachineRates:
-    return MachineRates(host, "", "", stepping, inference, autotune.versions_here(), 1_760_086_400.0, 20.0)
+    return MachineRates(host, stepping, inference, autotune.versions_here(), 1_760_086_400.0)
 
 
 RATES = st.floats(10, 1e5)
@@ -77,11 +78,6 @@ def test_of_two_that_are_as_fast_the_smaller_is_recommended():
     assert best.notes == ("by its size it would be 4 environments; 10 make 1.8 times as many steps/s",)
 
 
-def test_of_the_number_that_its_size_gives_it_the_fastest_workers_are_recommended():
-    best = recommend(facts(Stepping(4, 0, 9000.0), Stepping(4, 2, 5000.0), Stepping(16, 0, 9100.0), inference=(FAST,)))
-    assert (best.num_envs, best.workers, best.notes) == (4, 0, ())
-
-
 def test_beyond_sixteen_is_told_of_and_not_chosen():
     best = recommend(facts(Stepping(16, 4, 9000.0), Stepping(32, 4, 18000.0), inference=(FAST,)))
     assert best.num_envs == 16
@@ -99,10 +95,6 @@ def test_another_device_or_thread_must_be_worth_it(rates):
     fastest = max((one, two, gpu), key=lambda each: each.batches_per_s)
     wanted = fastest if fastest.batches_per_s >= WORTH_IT * one.batches_per_s else one
     assert (best.device, best.threads) == (wanted.device, wanted.threads)
-
-
-def test_a_busy_machine_is_known():
-    assert [autotune.is_busy(load, cores=8) for load in (0.5, 4.0, 4.1)] == [False, False, True]
 
 
 def test_facts_survive_the_disk_and_are_of_this_machine_and_software_only(tmp_path):
@@ -131,12 +123,26 @@ def test_advice_is_what_was_measured_else_by_size(tmp_path, monkeypatch):
     assert (own.num_envs, own.notes) == (3, ())
     assert autotune.advise(50, host=replace(LAPTOP, free_bytes=GB)).num_envs == 50
     assert autotune.advise(host=replace(LAPTOP, cores=4)).num_envs == 4  # another machine by now
-
-
-@pytest.mark.parametrize("name", ["", "a/b", "../x", "a b"])
-def test_a_name_that_is_no_file_is_refused(name):
     with refused("autotune.user-id"):
-        cache_file(name)
+        cache_file("a/b")
+
+
+def test_whatever_name_it_was_kept_under_it_is_found_on_the_same_machine(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    known = facts(Stepping(4, 2, 900.0))
+    elsewhere = replace(known, host=replace(LAPTOP, name="desktop", cores=4), measured_at=known.measured_at + 9)
+    write(cache_file("anna"), known)
+    write(cache_file("other"), elsewhere)
+    cache_file("torn").write_text("{")
+    assert find_profile("anna", LAPTOP) == (known, "")
+    found, note = find_profile(None, LAPTOP)
+    assert (found, "going by the profile anna" in note) == (known, True)
+    none, note = find_profile("other", LAPTOP)
+    assert (none, "it is not used" in note) == (None, True)
+    assert find_profile("bob", LAPTOP)[0] is None
+    newer = replace(known, measured_at=known.measured_at + 1)
+    write(cache_file("newer"), newer)
+    assert find_profile(None, LAPTOP)[0] == newer
 
 
 def tree(root: Path, files: dict[str, str]) -> Path:
