@@ -16,7 +16,7 @@ pytest.importorskip("wandb")
 from daemons import WORK_S, wait_for
 from relay import NewRelay
 from slot_digest import slot_digest
-from wandb_runs import Run, a_row, processes_of, serving_alone
+from wandb_runs import processes_of, serving_alone
 from wandb_server import API_KEY, Server
 
 from anchorleg.job import HANDED_OVER
@@ -76,46 +76,6 @@ def test_neither_a_bad_server_nor_a_stopped_or_killed_service_changes_a_bit(tmp_
         wait_for(lambda: processes_of(server) == [], "the end of what was beside the training")
         assert server.files == {}
     assert slot_digest(slot) == alone
-
-
-LEARNER = """
-import os, time
-from pathlib import Path
-from anchorleg.job import Job
-from trainer.training.features import wandb
-from trainer.training.features.wandb import curves_of
-
-job = Job(Path({run_dir!r}), 0, 0, run_id="mt10-0123abcd")
-[curves] = curves_of(job, {{}}, os.environ, print)
-curves.begin(None)
-input()
-wandb.FLUSH_S = 0.5
-curves.end(None, None)
-curves.tell(print)
-"""
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "ended"])
-def test_nothing_outlives_a_learner_or_holds_up_its_end(tmp_path, is_killed):
-    run = Run(tmp_path / "mt10")
-    run.attempt(0, None, [a_row(0, 100, 1.0)])
-    with serving_alone() as server:
-        environ = {**os.environ, **server.env(), "WANDB_MODE": "online", "PYTHONPATH": str(REPOSITORY)}
-        command = [sys.executable, "-c", LEARNER.format(run_dir=str(run.folder))]
-        pipe = subprocess.PIPE
-        learner = subprocess.Popen(command, env=environ, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
-        wait_for(lambda: server.history("mt10-0123abcd-0"), "the first row", WORK_S)
-        server.hang()
-        assert len(set(processes_of(server)) - {learner.pid}) == 1
-        if is_killed:
-            learner.kill()
-        said, trouble = learner.communicate("\n", timeout=WORK_S)
-        if not is_killed:
-            assert learner.returncode == 0, trouble
-            assert trouble == ""
-            assert "not all curves were sent" in said
-        wait_for(lambda: processes_of(server) == [], "their end", WORK_S)
 
 
 def test_what_start_was_told_reaches_the_jobs_and_the_key_no_file(new_relay: NewRelay, tmp_path) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from mounts import mounted
 from refused import refused
 from wandb_runs import Run, a_row, an_evaluation, run_command
 from wandb_server import serving
 
 from trainer.history.slots import find_histories
-from trainer.wandb.lines import Destination
-from trainer.wandb.upload import write
+from trainer.wandb import Destination, write
 
 pytest.importorskip("wandb")
 
@@ -64,15 +62,3 @@ def test_what_wandb_refuses_is_one_sentence_of_one_line(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_BASE_URL", "nonsense")
     with refused("wandb.refused", id="mt10-0123abcd-0"):
         write(history, tmp_path / "out", Destination())
-
-
-@pytest.mark.long
-def test_a_disk_that_is_too_small_is_said_and_nothing_half_is_left(tmp_path):
-    Run(tmp_path / "run").attempt(0, None, [a_row(n, n + 100, 1.0) for n in range(0, 10_000, 100)], [])
-    [history] = find_histories(tmp_path / "run")
-    (tmp_path / "out").mkdir()
-    with mounted(tmp_path / "out", "size=2m"):
-        (tmp_path / "out" / "others").write_bytes(bytes(2**21 - 2**14))  # wandb's own process keeps it to itself
-        with refused("output.unwritable-file", path=tmp_path / "out"):
-            write(history, tmp_path / "out", Destination())
-        assert list((tmp_path / "out").glob("offline-run-*")) == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -30,8 +29,7 @@ def wandb(
     With WANDB_MODE=online a job sends them itself while it trains; then this fills in whatever did not arrive.
     """
     from trainer.history.slots import find_histories, told_where
-    from trainer.wandb.lines import Destination
-    from trainer.wandb.upload import library, write
+    from trainer.wandb import Destination, library, write
 
     unset = "env -u WANDB_RESUME " if os.environ.get("WANDB_RESUME") else ""  # it would send every row twice
     library()  # before anything is read: one sentence where it is missing
@@ -41,11 +39,6 @@ def wandb(
             there = Destination.recorded(history.folder / "slots" / str(history.slot))
             there = replace(there, project=project or there.project, entity=entity or there.entity)
             written = write(history, out, there)
-        for after, before in written.gaps:
-            print(
-                f"{written.run}: no rows for the steps {after:,} to {before:,}: a damaged line of the journal",
-                file=sys.stderr,
-            )
         news = f"{written.lines} points" if written.is_new else "nothing new"
         print(f"{written.run}\tstep {written.last_step:,}\t{news}\t{written.folder}")
     patterns = {f"{shlex.quote(str(out))}/offline-run-*-{history.run_id}-*" for _, history in found.values()}

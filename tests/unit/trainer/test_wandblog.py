@@ -1,6 +1,7 @@
+"""Which W&B run belongs to a slot, which values of its rows are sent, and what is written for `wandb sync`."""
+
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import replace
 from types import ModuleType
@@ -9,54 +10,146 @@ import pytest
 from long_history import with_its_peak, write_long_history
 from refused import refused
 from typer.testing import CliRunner
+from wandb_runs import Run, a_row, an_evaluation
 
-from anchorleg.files import write_json
+from anchorleg.job import Job
+from anchorleg.rollback import Rollback, roll_back
 from syncd import store
 from trainer.cli import app
+from trainer.config.wandb import wandb_mode
 from trainer.errors import ConfigError
+from trainer.history.read import read_evaluations, rows_of
 from trainer.history.slots import find_histories
-from trainer.wandb.lines import Destination, lines_of
-from trainer.wandb.upload import library, write
+from trainer.wandb import Destination, library, lines_of, send, write
 
 
-def a_row(number, **more):
-    tasks = {"reach-v3": {"episodes": 1, "temperature": 0.5, "success": 1.0, "return": 4.0}}
-    return {"from": 100 * number, "to": 100 * (number + 1), "updates": 2, "q": 1.5, "tasks": tasks, "at": 7.0} | more
+def rows(*ends):
+    return [a_row(to - 100, to, float(to)) for to in ends]
 
 
-def an_evaluation(step):
-    rates = {"reach-v3": 0.25}
-    by_task = {"success": rates, "returns": rates, "steps_to_success": {}}
-    return {"step": step, "mean_success": 0.25, "iqm_success": 0.25, **by_task, "at": 8.0}
+def evaluations(*steps):
+    return [an_evaluation(step, float(step)) for step in steps]
 
 
-def a_run(folder, rows, evaluations=()):
-    attempt = folder / "slots" / "0" / "attempts" / "0"
-    attempt.mkdir(parents=True)
-    write_json(attempt / "parent.json", {"attempt": None, "step": 0, "checkpoint": None})
-    for name, values in (("metrics", rows), ("evaluations", evaluations)):
-        (attempt / f"{name}.jsonl").write_text("".join(json.dumps(value) + "\n" for value in values))
-    return folder
+class WandbRun:
+    """As much of wandb's as is used: a resumed run has a summary, and the step behind its last one."""
+
+    def __init__(self, summary=(), starting_step=0):
+        self.summary = dict(summary)
+        self.starting_step = starting_step
+        self.axes = {}
+        self.sent = []
+
+    def define_metric(self, name, step_metric=None, hidden=None):
+        self.axes[name] = step_metric
+
+    def log(self, line, step, commit):
+        assert commit
+        self.sent.append((step, line["global_step"], "evaluation/step" in line))
+
+
+def sent(run, lines):
+    assert [line["global_step"] for line in send(run, lines)] == [step for _, step, _ in run.sent]
+    assert run.axes["*"] == "global_step"
+    return run.sent
+
+
+def test_a_row_and_an_evaluation_of_one_step_are_two_lines_with_one_axis():
+    first, second = rows(100, 200)
+    lines = list(lines_of([first, second | {"contributed": {"rows": 5}}], evaluations(150, 200)))
+    assert sent(WandbRun(), lines) == [(100, 100, False), (150, 150, True), (200, 200, False), (201, 200, True)]
+    row, evaluation = lines[2], lines[3]
+    assert row == {
+        "global_step": 200,
+        "train/step": 200,
+        "train/q": 200 / 7,
+        "train/updates": 10,
+        "contributed/rows": 5,
+        "success/reach-v3": 0.5,
+        "return/reach-v3": 3.25,
+        "temperature/reach-v3": 0.1,
+        "_timestamp": 200.0,
+    }
+    assert (evaluation["global_step"], evaluation["evaluation/step"], evaluation["_timestamp"]) == (200, 200, 200.0)
+    assert evaluation["evaluation/success/reach-v3"] == 0.75
+
+
+def test_an_evaluation_that_is_late_is_counted_on_and_drops_nothing():
+    late, row = lines_of([], evaluations(100)), lines_of(rows(300), [])
+    assert sent(WandbRun(starting_step=201), [*late, *row]) == [(201, 100, True), (300, 300, False)]
+
+
+def test_a_resumed_run_gets_what_it_lacks():
+    lines = list(lines_of(rows(100, 200, 300), evaluations(100, 200)))
+    begun = WandbRun({"train/step": 200, "evaluation/step": 100.0, "train/q": 7.0}, starting_step=201)
+    assert sent(begun, [*lines, *lines]) == [(201, 200, True), (300, 300, False)]
+    whole = WandbRun({"train/step": 300, "evaluation/step": 200}, starting_step=302)
+    assert sent(whole, lines) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "mode"),
+    [("", "disabled"), ("online", "online"), ("ONLINE", "online"), ("dryrun", "offline"), ("sometimes", "sometimes")],
+)
+def test_the_mode_is_wandbs_own_word(words, mode):
+    assert wandb_mode({"WANDB_MODE": words}) == mode
+    assert wandb_mode({}) == "disabled"
+
+
+def test_where_the_curves_go_is_read_from_wandbs_variables_and_written_down(tmp_path):
+    run = Run(tmp_path / "mt10")
+    assert Destination.recorded(run.slot) == Destination("anchorleg")
+    for number, parent in enumerate((None, (0, 100), (1, 200))):
+        run.attempt(number, parent, rows(100 * number + 100))
+    job = Job(run.folder, 0, 0)
+    assert Destination.of_job(job, {"WANDB_PROJECT": "", "WANDB_TAGS": ""}) == Destination("anchorleg")
+    named = {"WANDB_PROJECT": "mine", "WANDB_ENTITY": "us", "WANDB_RUN_GROUP": "all", "WANDB_TAGS": "one, two,"}
+    there = Destination.of_job(Job(run.folder, 0, 1), named)
+    assert there == Destination("mine", "us", "all", ("one", "two"))
+    assert Destination.recorded(run.slot) == there
+    assert there.of_slot("mt10-0123abcd", 3) == {
+        "id": "mt10-0123abcd-3",
+        "name": "mt10-0123abcd-3",
+        "project": "mine",
+        "entity": "us",
+        "group": "all",
+        "tags": ("one", "two"),
+    }
+
+
+def test_after_going_back_the_curve_is_another_run_and_has_all_that_still_counts(tmp_path):
+    run = Run(tmp_path / "mt10")
+    run.attempt(0, None, rows(100, 200, 300))
+    first = Job(run.folder, 0, 0)
+    before = Destination.of_job(first, {})
+    assert before.of_slot("mt10-0123abcd", 0)["id"] == "mt10-0123abcd-0"
+    roll_back(first.slot_dir, Rollback(0, 100, 7.0))
+    assert Destination.of_job(first, {}) == before  # it goes on to its own end
+    run.attempt(1, (0, 100), rows(200, 300))
+    there = Destination.of_job(Job(run.folder, 0, 1), {})
+    assert there.of_slot("mt10-0123abcd", 0)["id"] == "mt10-0123abcd-0-back1"
+    assert Destination.recorded(run.slot) == there
+    lines = lines_of(rows_of(run.slot), read_evaluations(run.slot))
+    assert [step for _, step, _ in sent(WandbRun(), lines)] == [100, 200, 300]
 
 
 def test_a_slot_is_one_run_wherever_it_lies(tmp_path):
-    rows, evaluations = [a_row(0)], [an_evaluation(100)]
-    run = a_run(tmp_path / "mt10", rows, evaluations)
-    write_json(run / "run.json", {"run_id": "mt10-0123abcd"})
+    run = Run(tmp_path / "mt10")
+    run.attempt(0, None, rows(100), evaluations(100))
     place = store.Shared(tmp_path / "mirror").slot("mt10-0123abcd", 0)
-    store.write_metrics(place, "metrics", rows)
-    store.write_metrics(place, "evaluations", evaluations)
+    store.write_metrics(place, "metrics", rows(100))
+    store.write_metrics(place, "evaluations", evaluations(100))
     place.manifests.mkdir()
-    paths = (run, run / "slots/0", tmp_path / "mirror", place.path)
-    found = [history for path in paths for history in find_histories(path)]
-    assert [(history.run_id, history.slot) for history in found] == [("mt10-0123abcd", 0)] * 4
+    found = [history for path in (run.folder, run.slot, place.path) for history in find_histories(path)]
+    assert [(history.run_id, history.slot) for history in found] == [("mt10-0123abcd", 0)] * 3
     assert len({str(list(lines_of(history.rows, history.evaluations))) for history in found}) == 1
 
 
 def test_a_long_history_is_never_in_memory(tmp_path):
-    run = a_run(tmp_path / "mt10", [])
-    size = write_long_history(run / "slots/0/attempts/0/metrics.jsonl")
-    (history,) = find_histories(run)
+    run = Run(tmp_path / "mt10")
+    run.attempt(0, None, [])
+    size = write_long_history(run.slot / "attempts/0/metrics.jsonl")
+    (history,) = find_histories(run.folder)
     lines, peak = with_its_peak(lambda: sum(1 for _ in lines_of(history.rows, history.evaluations)))
     assert lines == 2000
     assert peak < size / 4
@@ -64,42 +157,33 @@ def test_a_long_history_is_never_in_memory(tmp_path):
 
 def test_a_history_without_news_is_not_written_again(tmp_path):
     pytest.importorskip("wandb")
-    run = a_run(tmp_path / "mt10", [a_row(0), a_row(1)], [an_evaluation(200)])
+    run = Run(tmp_path / "mt10")
+    run.attempt(0, None, rows(100, 200), evaluations(200))
 
     def written():
-        (history,) = find_histories(run)
+        (history,) = find_histories(run.folder)
         return write(history, tmp_path / "out", Destination())
 
     first = written()
-    assert (first.lines, first.last_step, first.gaps, first.is_new) == (3, 200, [], True)
+    assert (first.lines, first.last_step, first.is_new) == (3, 200, True)
     assert written() == replace(first, is_new=False)
-    with open(run / "slots/0/attempts/0/metrics.jsonl", "a") as file:
-        file.write(json.dumps(a_row(5)) + "\n")  # what was before it is damaged
+    run.add(0, "metrics", *rows(600))
     third = written()
-    assert (third.lines, third.last_step, third.gaps, third.is_new) == (4, 600, [(200, 500)], True)
+    assert (third.lines, third.last_step, third.is_new) == (4, 600, True)
     assert [path.name for path in (tmp_path / "out").iterdir()] == [third.folder.name]
 
 
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [
-        ([], "run.no-metrics"),
-        ([{"step": 5}], "history.foreign"),
-        ([[1, 2]], "run.no-metrics"),  # a line that is no object costs itself
-    ],
-)
-def test_what_is_no_history_is_one_sentence(tmp_path, rows, words):
-    with refused(words):
-        find_histories(a_run(tmp_path / "run", rows))
-
-
-def test_where_there_is_no_run_and_where_its_beginning_is_damaged(tmp_path):
+def test_what_is_no_history_is_one_sentence(tmp_path):
+    for name, damaged, words in (("a", [], "run.no-metrics"), ("b", [{"step": 5}], "history.foreign")):
+        run = Run(tmp_path / name)
+        run.attempt(0, None, damaged)
+        with refused(words):
+            find_histories(run.folder)
     with refused("run.none-there"):
         find_histories(tmp_path / "absent")
-    run = a_run(tmp_path / "run", [a_row(0)])
-    (run / "slots/0/attempts/0/parent.json").write_text("{")
+    (run.slot / "attempts/0/parent.json").write_text("{")
     with refused("history.foreign"):
-        find_histories(run)
+        find_histories(run.folder)
 
 
 @pytest.mark.parametrize("module", [None, ModuleType("wandb")], ids=["absent", "a folder of that name"])

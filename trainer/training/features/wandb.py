@@ -26,8 +26,7 @@ from trainer.errors import SupersededError
 from trainer.history.read import read_evaluations, rows_of
 from trainer.machine.processes import hand_over_blocked
 from trainer.training.features.base import EndReason, Feature, RunningAttempt, silence
-from trainer.wandb.lines import Destination, Line, lines_of, of_evaluation, of_row, send
-from trainer.wandb.upload import library, quiet
+from trainer.wandb import Destination, Line, library, lines_of, of_evaluation, of_row, quiet, send
 
 #: Rows that wait for the thread; it needs a millisecond for each, so more of them wait only where wandb hangs.
 MOST_WAITING = 1000
