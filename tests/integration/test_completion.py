@@ -54,12 +54,6 @@ def answers(home: Path, *words: str) -> list[str]:
     return done.stdout.split()
 
 
-def test_a_run_whose_folder_cannot_be_looked_at_hides_no_other(home: Path) -> None:
-    entry = {"run_id": "far-0", "run_name": "far", "run_dir": str(home / ("x" * 300)), "registered_at": 2.0}
-    (home / "state" / "anchorleg" / "runs" / "far.json").write_text(json.dumps(entry))
-    assert sorted(answers(home, "status", "")) == ["walker", "wide-mt50"]
-
-
 @pytest.mark.long
 def test_verbs_names_and_slots_are_completed(home: Path) -> None:
     assert answers(home, "exp") == ["explain"]

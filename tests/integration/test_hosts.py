@@ -59,21 +59,6 @@ class TestStartBesideALivingController:
             relay.assert_exactly_once(50, slot)
         assert relay.ledger()["epoch"] == 0
 
-    @pytest.mark.long
-    def test_where_only_paused_slots_are_left_it_ends_and_says_so(self, new_relay: NewRelay) -> None:
-        relay = new_relay(total=50, held_at=10)
-        controller = relay.spawn("start")
-        relay.wait_for_step(3)
-
-        kill_job(relay)
-
-        assert relay.ended(controller) == 12
-        assert "slot 0" in relay.output()
-        assert "[slots.paused]" in relay.output()
-        relay.release()
-        assert relay.run("start").code == 0
-        relay.assert_exactly_once(50)
-
 
 class TestTakeOver:
     @pytest.mark.long
@@ -125,19 +110,6 @@ class TestTakeOver:
         relay.assert_exactly_once(50)
         os.kill(hung.pid, signal.SIGCONT)
         assert relay.ended(hung) == 9
-
-    @pytest.mark.long
-    def test_of_many_that_take_a_dead_run_at_once_one_has_it(self, new_relay: NewRelay) -> None:
-        relay = new_relay(total=50, held_at=10)
-        relay.killed("between-ticks", "start")
-        takers = [relay.spawn("start") for _ in range(4)]
-        relay.wait_for(lambda: [taker.poll() for taker in takers].count(4) == 3, "the refusal of all but one")
-        relay.release()
-
-        codes = sorted(relay.ended(taker) for taker in takers)
-
-        assert codes == [0, 4, 4, 4]
-        relay.assert_exactly_once(50)
 
 
 class TestStop:
@@ -212,20 +184,6 @@ class TestStop:
         assert "note: `orchestrator stop` was typed after this start, and counts." in relay.output()
         assert (relay.status()["wish"], relay.attempts()) == ("stop", [])
 
-    @pytest.mark.long
-    def test_it_is_said_also_where_jobs_are_there(self, new_relay: NewRelay) -> None:
-        relay = new_relay(command=["sh", "-c", "until [ -e may-end ]; do sleep 0.1; done"])
-        relay.killed("between-ticks", "start")
-        relay.wait_for((relay.attempt_dir(0) / "claim").exists, "the job")
-
-        start = self.started_and_stopped(relay)
-
-        assert relay.ended(start) == 0, relay.output()
-        assert "toy is being stopped: controller " in relay.output()
-        assert "under way" not in relay.output()
-        (relay.folder / "may-end").touch()
-        relay.wait_for(lambda: relay.status()["state"] == "finished", "the end")
-
 
 class TestRehearsals:
     def test_a_start_shows_the_config_the_script_and_the_jobs_and_makes_no_folder(self, new_relay: NewRelay) -> None:
@@ -272,17 +230,6 @@ class TestRehearsals:
         assert after == before
         assert relay.run("stop", "--now").code == 0
 
-    @pytest.mark.long
-    def test_beside_a_living_controller_a_start_says_that_it_would_be_refused(self, new_relay: NewRelay) -> None:
-        relay = new_relay(total=50, held_at=10)
-        first = relay.spawn("start")
-        relay.wait_for_step(3)
-
-        shown = relay.run("start", "--dry-run")
-
-        assert shown.code == 0
-        assert f"would be refused: process {first.pid}" in shown.out
-
 
 class TestTheCommandHook:
     @pytest.mark.long
@@ -305,19 +252,6 @@ class TestTheCommandHook:
         assert Path(facts["run_dir"]) == relay.run_dir
 
     @pytest.mark.long
-    def test_a_single_tick_does_not_end_before_all_is_told(self, new_relay: NewRelay) -> None:
-        relay = new_relay(total=10, notify=["./tell.sh"])
-        tell = relay.folder / "tell.sh"
-        tell.write_text('#!/bin/sh\nsleep 0.5\necho "$ANCHORLEG_EVENT" >> heard.txt\n')
-        tell.chmod(0o755)
-        relay.killed("between-ticks", "start")
-        relay.wait_for((relay.attempt_dir(0) / "exit.json").exists, "the end")
-
-        assert relay.run("tick", "toy").code == 0
-
-        assert (relay.folder / "heard.txt").read_text().splitlines() == ["finished", "run finished"]
-
-    @pytest.mark.long
     def test_one_that_fails_or_is_not_there_costs_a_line(self, new_relay: NewRelay) -> None:
         for number, command in enumerate((["./nowhere.sh"], ["sh", "-c", "echo no mail here >&2; exit 3"])):
             relay = new_relay(f"toy{number}", command=["true"], notify=command)
@@ -326,19 +260,6 @@ class TestTheCommandHook:
 
             assert done.code == 0, done.words
             assert ("could not be started" in done.out, "ended with 3: no mail here" in done.out).count(True) == 1
-
-
-@pytest.mark.long
-def test_a_tick_by_folder_needs_no_name(new_relay: NewRelay) -> None:
-    relay = new_relay(total=10)
-    relay.killed("between-ticks", "start")
-    relay.wait_for_step(10)
-    relay.wait_for((relay.attempt_dir(0) / "exit.json").exists, "the end")
-
-    assert relay.run("tick", "--run-dir", str(relay.run_dir), cwd=Path("/")).code == 0
-
-    assert relay.status()["state"] == "finished"
-    relay.run("tick", "toy", "--run-dir", str(relay.run_dir)).assert_refused(2, "[cli.several-runs]")
 
 
 @pytest.mark.long
@@ -398,26 +319,6 @@ class TestForATime:
         assert relay.status()["until"] is None
         relay.run("stop")
         going.wait(COMMAND_TIMEOUT_S)
-
-    @pytest.mark.long
-    def test_the_time_outlives_its_controller(self, new_relay: NewRelay) -> None:
-        relay = new_relay(total=1_000_000)
-        controller = relay.spawn("start", "--for", "0:00:10")
-        wish = relay.run_dir / "control" / "1.json"
-        relay.wait_for(wish.exists, "the bound")
-        controller.kill()
-        controller.wait()
-        until = json.loads(wish.read_text())["until"]
-        relay.wait_for(lambda: time.time() > until, "the end of the time")
-        relay.run("tick")
-        assert relay.status()["wish"] == "stop"
-        relay.wait_for(lambda: relay.run("tick").code == 0 and relay.status()["state"] == "stopped", "the stop")
-
-    @pytest.mark.long
-    def test_in_the_background_it_is_bounded_too(self, new_relay: NewRelay) -> None:
-        relay = new_relay(total=1_000_000)
-        assert relay.run("start", "--via", "daemon", "--for", "0:00:05").code == 0
-        relay.wait_for(lambda: relay.status()["state"] == "stopped", "the end of the time")
 
     @pytest.mark.long
     def test_a_living_controller_hears_of_another_end_and_of_none(self, new_relay: NewRelay) -> None:

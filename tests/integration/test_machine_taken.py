@@ -55,20 +55,6 @@ def test_a_notice_has_every_job_save_and_the_same_command_goes_on(
         relay.assert_exactly_once(30, slot)
 
 
-@pytest.mark.long
-def test_a_run_that_is_finished_or_stopped_for_good_ends_with_0(new_relay: NewRelay) -> None:
-    with metadata_service() as service:
-        relay = rented(new_relay, service, "auto", total=30, held_at=10)
-        first = relay.spawn("start")
-        relay.wait_for_step(10)
-        assert relay.run("stop").code == 0
-        assert relay.ended(first) == 0
-
-        relay.release()
-        assert relay.run("start").code == 0
-        relay.assert_exactly_once(30)
-
-
 class TestAMachineThatVanished:
     """The controller, its jobs and their supervisors are gone without a word; the folder was on a volume."""
 
@@ -108,19 +94,6 @@ cli.main()
         assert relay.read("parent.json", 1)["step"] == 100
         assert [event["verdict"] for event in relay.events("ended")] == ["node failed", "finished"]
         assert [n for attempt, n in relay.journal(0) if attempt == 1] == list(range(101, 251))
-
-    @pytest.mark.long
-    def test_until_that_is_known_nothing_is_submitted(self, new_relay: NewRelay) -> None:
-        relay = self.vanished(new_relay)
-        patient = relay.folder / "patient.py"  # with the lease, and not yet with the job
-        patient.write_text(self.HURRIED.replace("sightings.HEARTBEAT_SILENT_S = 1.0", "0.0 + 1.0"))
-
-        relay.spawn("start", driver=(str(patient),))
-
-        relay.wait_for(lambda: relay.ledger()["epoch"] == 1, "the new owner")
-        relay.wait_for(lambda: relay.status()["slots"][0]["state"] == "blind", "its look at the job")
-        assert relay.attempts() == [0]
-        assert "has not said how it ended" in relay.status()["slots"][0]["why"]
 
     @pytest.mark.long
     def test_a_run_folder_that_was_copied_elsewhere_goes_on_there(self, new_relay: NewRelay, tmp_path: Path) -> None:

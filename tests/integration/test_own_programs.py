@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -109,49 +107,6 @@ def test_a_job_that_was_killed_before_it_could_tidy_up_leaves_that_to_the_next_o
     tidied(relay)
     assert checkpoints(relay) == [20]
     assert list(first.iterdir()) == []
-
-
-@pytest.mark.long
-def test_what_an_ended_job_left_is_gone_before_the_next_program_begins(new_relay: NewRelay) -> None:
-    relay = new_relay(command=COMMAND, params={"total": 20}, relay={"keep_checkpoints": 1}, held_at=5)
-    controller = relay.spawn("start")
-    relay.wait_for_step(5)
-    os.kill(controller.pid, signal.SIGSTOP)
-    relay.hand_over()
-    shim = relay.read("claim", 0)["pid"]
-    relay.wait_for(lambda: started_at(shim) is None, "the end of the first job")
-    remnant = relay.attempt_dir(0) / "checkpoints" / ".2.deleted"
-    remnant.mkdir()
-    relay.hold_at(10)
-    os.kill(controller.pid, signal.SIGCONT)
-    relay.wait_for_step(10)
-    assert relay.attempts() == [0, 1]  # the second one's program runs
-    assert not remnant.exists()
-    relay.release()
-
-    assert relay.ended(controller) == 0, relay.output()
-
-
-@pytest.mark.long
-def test_without_a_word_nobody_removes_a_checkpoint(new_relay: NewRelay) -> None:
-    relay = new_relay(command=COMMAND, params={"total": 200}, training={"max_runtime_seconds": 0.01}, pace_s=0.01)
-
-    assert relay.run("start").code == 0
-
-    begun = [relay.read("parent.json", attempt)["step"] for attempt in relay.attempts()]
-    assert len(begun) > 3
-    assert checkpoints(relay) == [*begun[1:], 200]
-    relay.assert_exactly_once(200)
-
-
-@pytest.mark.long
-def test_render_says_what_a_slot_runs_and_a_misspelt_param_is_refused(new_relay: NewRelay, tmp_path: Path) -> None:
-    relay = new_relay(command=COMMAND, params={"total": 10}, slots=2, slot_overrides={"1": {"total": 20}})
-
-    assert "note: it runs python3 ./count.py 20\n" in relay.run("render", "--slot", "1").words
-    assert "2 slots of python3 ./count.py 10 (and 1 more)" in relay.run("start", "--dry-run").out
-    relay.config.write_text(relay.config.read_text().replace("@{total}", "@{totla}"))
-    relay.run("start").assert_refused(2, 'no param "totla"', '"total"', "[config.no-param]")
 
 
 def looking_around(folder: Path) -> None:

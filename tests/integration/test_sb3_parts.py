@@ -17,7 +17,7 @@ pytestmark = pytest.mark.trainer
 sb3 = pytest.importorskip("stable_baselines3")
 
 from stable_baselines3.common.env_util import make_vec_env  # noqa: E402
-from stable_baselines3.common.vec_env import VecFrameStack, VecNormalize  # noqa: E402
+from stable_baselines3.common.vec_env import VecNormalize  # noqa: E402
 
 from orchestrator.integrations.sb3 import HandOver  # noqa: E402
 
@@ -90,16 +90,3 @@ def test_ppo_of_pictures_goes_on_with_the_normalization_of_its_rewards(tmp_path:
     normalized = [model.get_vec_normalize_env() for model in (one, other)]
     assert normalized[0].ret_rms.var == normalized[1].ret_rms.var != 1
     assert normalized[0].returns.tolist() == normalized[1].returns.tolist()
-
-
-def test_what_keeps_a_state_around_its_environments_begins_new_episodes_and_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for attempt in range(2):
-        hand_over = HandOver(Job.standalone(tmp_path), total=64 * (attempt + 1))
-        env = VecFrameStack(make_vec_env("CartPole-v1", n_envs=2, seed=3), 2)
-        model = hand_over.load(sb3.PPO, env, device="cpu")
-        assert (model is not None) == (attempt == 1)
-        hand_over.learn(model or sb3.PPO("MlpPolicy", env, n_steps=32, seed=3, device="cpu"))
-    words = "anchorleg: the next job begins new episodes: its environments are in other processes, or in a wrapper"
-    assert capsys.readouterr().out.count(words) == 2

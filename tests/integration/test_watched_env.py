@@ -7,7 +7,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
@@ -15,7 +14,7 @@ from live_rings import ring_of, wish_in
 from PIL import Image
 
 from anchorleg.job import Job
-from anchorleg.live.batches import JPEG, checked
+from anchorleg.live.batches import checked
 from anchorleg.live.ring import MAX_PAYLOAD_BYTES, RingReader
 from anchorleg.live.showing import Showing
 from anchorleg.live.wanted import LOOK_EVERY_S, Wish
@@ -109,27 +108,12 @@ def test_an_environment_that_cannot_be_drawn_trains_on_and_says_so_once(tmp_path
         world.steps(100)
 
 
-def test_an_environment_that_draws_nothing_is_told_how(tmp_path):
-    job = Job(tmp_path / "run", 0, 0, run_id=RUN, shared_dir=tmp_path)
-    job._showing = Showing(tmp_path, RUN, 0, 0, clock=lambda: 1000.0)
-    wish_in(tmp_path, RUN, clock=lambda: 1000.0)
-    env = Watched(gymnasium.make("CartPole-v1"), job)
-    with pytest.warns(UserWarning, match="CartPole-v1 cannot be shown"):
-        env.reset(seed=1)
-
-
 @pytest.mark.parametrize("shape", [(2000, 3000, 3), (10, 10, 4), (5, 7), (5, 7, 1), (480, 480, 3)])
 def test_any_picture_becomes_one_that_fits(shape):
     noise = np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8)
     data = as_jpeg(noise)
     assert len(data) <= MOST_BYTES < MAX_PAYLOAD_BYTES
     assert max(Image.open(io.BytesIO(data)).size) <= MOST_PIXELS
-
-
-@pytest.mark.parametrize("wrong", [np.zeros((3, 3), np.float64), np.zeros(3, np.uint8), np.asarray(None)])
-def test_what_is_no_picture_is_refused(wrong):
-    with pytest.raises(ValueError, match="rgb_array"):
-        as_jpeg(wrong)
 
 
 def test_a_training_is_the_same_whether_somebody_looks_or_not(tmp_path):
@@ -156,11 +140,3 @@ def test_a_training_is_the_same_whether_somebody_looks_or_not(tmp_path):
         assert bool(world.inner.drawn) == (name == "watched")
         assert bool(ring_of(world.folder, RUN).exists()) == (name == "watched")
     assert trained[0] == trained[1]
-
-
-def test_the_kind_is_a_picture(tmp_path):
-    world = World(tmp_path)
-    world.is_watched()
-    world.steps(2)
-    (cell,) = RingReader(ring_of(tmp_path, RUN)).newer()
-    assert cell.kind == JPEG

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from container import Container
 from daemons import wait_for
 from relay import NewRelay, Relay
 from slurm_cluster import PrivateSlurm, SlurmCluster
@@ -212,35 +211,6 @@ def test_a_probe_waits_only_so_long_and_says_for_what(slurm: SlurmCluster, new_r
 
 @pytest.mark.long
 @pytest.mark.slurm
-def test_a_probe_whose_python_is_not_there_says_so(slurm: SlurmCluster, new_relay: NewRelay) -> None:
-    relay = on_slurm(new_relay, slurm, python="/nowhere/python3")
-
-    done = relay.run("doctor", "--probe")
-
-    assert done.code == 11
-    assert "warning: python: /nowhere/python3 does not run here" in done.out
-    assert "its last words: there is no /nowhere/python3 on" in done.out
-
-
-@pytest.mark.long
-@pytest.mark.slurm
-def test_the_probe_looks_into_the_image(slurm: SlurmCluster, container: Container, new_relay: NewRelay) -> None:
-    inside = {
-        "image": str(container.image), "runtime": "ch-run", "binds": list(container.binds), "python": container.python,
-    }  # fmt: skip
-    relay = on_slurm(new_relay, slurm, python=BARE_PYTHON, container=inside)
-    doctor = relay.spawn("doctor", "--probe", "--json")
-    wait_until_looked(running_probe(relay))
-    slurm.ask("scancel", "--signal=USR2", "--batch", str(slurm.squeue()[0].job_id))
-
-    assert relay.ended(doctor) == 0, relay.output()
-    found = by_check(json.loads(relay.output()))
-    assert found["container"]["level"] == "ok"
-    assert found["program"]["found"].startswith("Python 3.")
-
-
-@pytest.mark.long
-@pytest.mark.slurm
 def test_the_signal_comes_by_the_clock_and_the_config_follows(slurm: SlurmCluster, new_relay: NewRelay) -> None:
     """Some 45 s: Slurm looks at its jobs' ends every 30 s."""
     relay = on_slurm(new_relay, slurm, command=None, slurm={"time_limit": "4:00:00", "mem": "2G"})
@@ -257,20 +227,4 @@ def test_the_signal_comes_by_the_clock_and_the_config_follows(slurm: SlurmCluste
     assert found["drawing"]["level"] == "ok"
     assert value["recommended"] == {}
     slurm.wait_until_empty()
-    assert left_behind(relay) == []
-
-
-@pytest.mark.long
-def test_a_machine_without_slurm_is_probed_too(new_relay: NewRelay) -> None:
-    """Some 12 s: a local job of three minutes is signalled ten seconds after its start."""
-    relay = new_relay(python=BARE_PYTHON)
-
-    done = relay.run("doctor", "--probe", "--json")
-
-    assert done.code == 0, done.words
-    value = json.loads(done.out)
-    found = by_check(value)
-    assert found["signal"]["level"] == "ok", found["signal"]
-    assert "failover" not in found
-    assert value["recommended"] == {}
     assert left_behind(relay) == []

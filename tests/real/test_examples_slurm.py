@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from daemons import PATIENCE_S
-from slurm_cluster import PrivateSlurm, SlurmCluster
+from slurm_cluster import SlurmCluster
 
 from orchestrator.run.starting import has_torch_without_gpus
 
@@ -45,22 +45,6 @@ def test_slurm_would_take_the_jobs_of_a_ready_config(slurm: SlurmCluster, tmp_pa
     assert slurm.squeue() == []
 
 
-def test_where_there_is_no_default_partition_start_ends_with_slurms_words(
-    private_slurm: PrivateSlurm, tmp_path: Path
-) -> None:
-    cluster = private_slurm(nodes=1)
-    cluster.ask("scontrol", "update", "PartitionName=gpu", "Default=NO")
-    shutil.copy(EXAMPLES[-1], tmp_path / "cluster_config.json")
-
-    refused = orchestrator(cluster, tmp_path, "start", "--set", "slurm.gpus=0")
-
-    assert refused.returncode == 6, refused.stderr
-    own_words = cluster.run("sbatch", "--wrap", "true").stderr.strip().rpartition(": ")[2]
-    assert own_words
-    assert own_words in refused.stderr
-    assert len(refused.stderr.strip().splitlines()) == 1
-
-
 @pytest.mark.long
 def test_init_writes_a_config_of_what_sinfo_says_and_slurm_would_take_its_jobs(
     slurm: SlurmCluster, tmp_path: Path
@@ -68,7 +52,6 @@ def test_init_writes_a_config_of_what_sinfo_says_and_slurm_would_take_its_jobs(
     written = orchestrator(slurm, tmp_path, "init")
 
     assert written.returncode == 0, written.stderr
-    assert [line.split()[0] for line in written.stdout.splitlines()[1:3]] == ["gpu", "short"]
     config = json.loads((tmp_path / "cluster_config.json").read_text())
     assert (config["slurm"]["partition"], config["slurm"]["time_limit"]) == ("gpu", "4:00:00")
     gpus = 0 if has_torch_without_gpus(sys.executable) else 1

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import grp
 import os
-import re
 import stat
 from pathlib import Path
 from typing import Any
 
 import pytest
 from as_user import UID, as_ordinary_user, ordinary_folder
-from builders import NOW, a_slot, no_code
+from builders import NOW, no_code
 from refused import refused
 
 from orchestrator.config import RunConfig, parse_config
-from orchestrator.configwarnings import warnings_of
-from orchestrator.decisions.edits import reactivated
-from orchestrator.decisions.models import SlotStatus, Submit
+from orchestrator.decisions.models import Submit
 from orchestrator.run.begin import begin, prepare_folder
 from orchestrator.run.rundir import Run, RunDir
 from orchestrator.run.sharing import share_with, troubles
 from orchestrator.run.starting import asked_for
 from orchestrator.run.submission import job_spec
-from orchestrator.screens.status import NAMED, given_words
 
 GROUP = grp.getgrgid(os.getegid()).gr_name
 #: An account that this machine does not have.
@@ -52,21 +48,6 @@ def theirs(tmp_path: Path) -> Path:
     return folder
 
 
-class TestTheConfig:
-    def test_an_empty_training_is_no_training(self) -> None:
-        assert actors_config(training={}).role == "actors"
-
-    def test_no_gpu_is_asked_for_unless_somebody_does(self) -> None:
-        assert (actors_config().slurm.gpus, actors_config(slurm={"mem": "4G"}).slurm.gpus) == (0, 0)
-        assert warnings_of(actors_config()) == []
-        (warning,) = warnings_of(actors_config(slurm={"gpus": 1}))
-        assert warning.startswith("slurm.gpus: 1: actors play on the CPU")
-
-    def test_a_record_of_it_is_read_as_it_was(self) -> None:
-        config = actors_config(slurm={"mem": "4G"})
-        assert parse_config(config.model_dump(mode="json", exclude_unset=True), "run.json") == config
-
-
 class TestAJob:
     def spec(self, tmp_path: Path, **more: Any) -> dict[str, Any]:
         run, run_dir = begun(tmp_path, actors_config(**more))
@@ -79,22 +60,6 @@ class TestAJob:
             "--policy", "needed", "--num-envs", "8", "--device", "cpu",
         ]  # fmt: skip
         assert spec["shared_dir"] == str(theirs)
-
-    @pytest.mark.usefixtures("theirs")
-    def test_a_run_and_a_number_of_environments_may_be_named(self, tmp_path: Path) -> None:
-        words = self.spec(tmp_path, actors={"shared_dir": "theirs", "run": "mt10/1", "num_envs": 3})["command"]
-        assert words[words.index("--policy") + 1] == "mt10/1"
-        assert words[words.index("--num-envs") + 1] == "3"
-
-    def test_a_folder_that_is_not_there_is_a_sentence_and_is_not_made(self, tmp_path: Path) -> None:
-        with refused("actors.no-folder", path=tmp_path / "theirs"):
-            begun(tmp_path, actors_config())
-        assert not (tmp_path / "theirs").exists()
-
-    def test_one_that_ended_with_the_training_may_be_started_again(self) -> None:
-        finished = a_slot(status=SlotStatus.FINISHED).built
-        assert reactivated(finished, None).status is SlotStatus.FINISHED
-        assert reactivated(finished, None, again=True).status is SlotStatus.ACTIVE
 
 
 def owners_config(**more: Any) -> RunConfig:
@@ -200,15 +165,6 @@ class TestTheOwnersFolder:
         share_with(theirs, GROUP)
         assert {mode_of(folder) for folder in (theirs, inbox.parent.parent, inbox.parent, inbox)} == {0o2750}
 
-    def test_one_that_is_the_groups_and_closed_to_it_is_opened(self, theirs: Path) -> None:
-        theirs.chmod(0o2700)
-        share_with(theirs, GROUP)
-        assert mode_of(theirs) == 0o2750
-
-    def test_a_group_that_is_not_there_is_named_with_ones_own(self, theirs: Path) -> None:
-        with refused("group.unknown", group="n0such", mine=re.compile(GROUP)):
-            share_with(theirs, "n0such")
-
     def test_what_is_in_the_way_of_members_is_told_before_it_begins(self, tmp_path: Path) -> None:
         run_dir = RunDir(tmp_path / "mine")
         tmp_path.chmod(0o700)
@@ -244,33 +200,3 @@ class TestTheFriendsSide:
         assert note.startswith(f"actors.shared_dir: no slot in {theirs} takes experience from other accounts yet")
         (theirs / "v1" / "incoming" / "a-0" / "0").mkdir(parents=True)
         assert asked_for(None, path, {}, None).notes == ()
-
-
-class TestWhoGaveWhat:
-    def test_each_is_named_with_what_was_accepted(self) -> None:
-        progress = {
-            "contributors": {
-                "ann": {"segments": 12, "transitions": 6000, "last_at": NOW - 40},
-                "bob": {"segments": 1, "transitions": 10, "last_at": NOW - 7200},
-            }
-        }
-        assert given_words(progress, NOW) == (
-            "others gave: ann 12 segments (6,000 transitions, last 40 s ago), "
-            "bob 1 segment (10 transitions, last 2:00:00 ago)"
-        )
-
-    def test_other_slots_of_its_group_are_named_beside_them(self) -> None:
-        each = {"segments": 2, "transitions": 1000, "last_at": None}
-        words = given_words({"contributors": {"ann": each}, "group": {"slot 1": each}}, NOW)
-        assert words == (
-            "others gave: ann 2 segments (1,000 transitions); its group gave: slot 1 2 segments (1,000 transitions)"
-        )
-
-    def test_of_a_class_the_most_generous_are_named_and_the_others_counted(self) -> None:
-        each = {"segments": 1, "transitions": 10, "last_at": 0}
-        words = given_words({"contributors": {f"p{n}": each for n in range(NAMED + 3)}}, NOW)
-        assert words.endswith("p4 1 segment (10 transitions), and 3 more")
-
-    @pytest.mark.parametrize("value", [None, 3, [], {}, {"ann": 3}])
-    def test_a_foreign_programs_own_word_harms_nothing(self, value: Any) -> None:
-        assert given_words({"contributors": value}, NOW) == ""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import cli, errors
+from orchestrator import cli
 from orchestrator.errors import UnknownRun
 from orchestrator.hosts import ticking
 from orchestrator.run.rundir import RunDir
@@ -42,20 +42,6 @@ def test_a_known_error_is_one_sentence_with_its_identifier_and_its_code(
     assert said.err == f"orchestrator: {error} [run.not-named]\n"
     assert "\x1b" not in said.err
     assert ([json.loads(line) for line in said.out.splitlines()]) == ([error.as_json()] if as_json else [])
-
-
-def test_a_priority_below_zero_is_no_option(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("priority", "-1", "slow", "--run", "nobody") == UnknownRun.exit_code
-    assert "[run.unknown]" in capsys.readouterr().err
-
-
-def test_a_file_that_cannot_be_written_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert raising(OSError(28, "No space left on device", "/runs/x/run.json")) == errors.StorageError.exit_code
-    assert capsys.readouterr().err == "orchestrator: /runs/x/run.json: No space left on device. [storage.failed]\n"
-
-
-def test_an_interruption_is_130() -> None:
-    assert raising(KeyboardInterrupt()) == 130
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import errno
 import os
 import shutil
 import stat
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from orchestrator.config import RunConfig, parse_config
 from orchestrator.doctor.gather import (
     gather,
     kills_user_processes,
-    python_facts,
     slurm_facts,
     subject_of,
     try_folder,
@@ -77,14 +75,6 @@ def test_start_and_doctor_go_by_the_links_and_not_by_what_a_mount_remembers(
         monkeypatch.setattr(os, "link", link)
         assert [step.name for step in try_folder(tmp_path).steps if step.error] == ["link"]
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
-
-
-def test_a_server_whose_clock_is_ahead_is_measured(tmp_path: Path) -> None:
-    def clock() -> float:
-        dated = next(tmp_path.glob(".doctor-*/dated"), None)
-        return (dated.stat().st_mtime if dated else time.time()) - 60
-
-    assert try_folder(tmp_path, clock=clock).skew_s == 60
 
 
 def test_a_slurm_conf_that_is_not_there_is_said_before_anything_is_asked(tmp_path: Path) -> None:
@@ -213,31 +203,6 @@ def test_of_several_partitions_the_longest_is_what_a_job_may_ask_for(
     rows = tuple(Partition(name=name, time_limit_s=limit, is_up=is_up, **same) for name, limit, is_up in both)
     told = SlurmFacts(partitions=rows, limits=SiteLimits(told=True, wall_s=wall_s))
     assert walltime_allowed_s(config(slurm={"partition": "a,b"}), told) == allowed_s
-
-
-def test_a_python_that_is_too_old_says_how_old_it_is(tmp_path: Path) -> None:
-    fake = tmp_path / "python3"
-    fake.write_text("#!/bin/sh\n[ $1 = -c ] || { echo 'unknown option -P' >&2; exit 2; }\necho 3.9.18\nexit 1\n")
-    fake.chmod(0o755)
-    env = {"PATH": os.environ["PATH"]}
-    subject = subject_of(config(executor="local", python=str(fake)), tmp_path / "cluster_config.json", env)
-    found = python_facts(subject)
-    assert (found.version, found.shim_ok) == ("3.9.18", False)
-
-
-@pytest.mark.parametrize(("own", "works"), [(True, True), (False, False)])
-def test_an_image_without_python_is_entered_where_the_program_needs_none(
-    tmp_path: Path, own: bool, works: bool
-) -> None:
-    fake = tmp_path / "apptainer"
-    fake.write_text("#!/bin/sh\nfor word; do last=$word; done\n[ $last = true ] || exit 127\n")
-    fake.chmod(0o755)
-    container = {"image": "x.sif", "runtime": "apptainer", "python": "python3", "binds": [], "gpus": 0}
-    spec = {"limit_s": 60, "lead_s": 30, "container": container, "code_dir": "/code", "program_python": "python3"}
-    probe = Probe(tmp_path, {**spec, "own_program": own}, {"PATH": f"{tmp_path}:/usr/bin:/bin"})
-    found = probe.container()
-    assert found is not None
-    assert found["works"] is works
 
 
 @pytest.mark.parametrize(("own", "seen"), [(True, "/code:/modules"), (False, "/code")])

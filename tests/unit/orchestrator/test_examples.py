@@ -71,16 +71,6 @@ def test_the_table_of_the_page_is_the_folder() -> None:
         assert (slots, walltime) == (str(config.slots), format_duration(config.slurm.time_limit))
 
 
-def test_the_actors_ask_for_cores_and_memory_that_they_fill_and_for_no_gpu() -> None:
-    config = load_config(FOLDER / ACTORS)
-    check_walltime(config, config.executor)
-    script = rendered(config, FOLDER / ACTORS, 1, {"PATH": "/usr/bin:/bin"})
-    assert "#SBATCH --cpus-per-task=8" in script
-    assert "gres" not in script
-    assert warnings_of(config) == []
-    assert f"({ACTORS})" in (FOLDER / "README.md").read_text(encoding="utf-8")
-
-
 def test_the_video_example_is_read_by_both_programs_and_says_what_the_guide_says() -> None:
     config, training = an_example(VIDEO)
     check_walltime(config, "local")

@@ -54,17 +54,6 @@ def test_the_command_hears_the_event_in_its_environment_and_on_its_input(tmp_pat
     assert told.said == []
 
 
-def test_where_the_configs_folder_is_gone_a_command_that_lies_elsewhere_hears_it(tmp_path: Path) -> None:
-    told = Told(tmp_path, 'echo "$ANCHORLEG_EVENT" > "$1"')
-    notify = [str(tmp_path / "tell.sh"), str(tmp_path / "heard.txt")]
-    gone = {"folder": str(tmp_path / "gone"), "config": RunConfig(run_name="toy", notify=notify)}
-    hook = Hook(told.run.model_copy(update=gone), RunDir(tmp_path / "run"), told.said.append)
-    hook("failed", {"slot": 0})
-    hook.close()
-    assert told.said == []
-    assert (tmp_path / "heard.txt").read_text() == "failed\n"
-
-
 def test_events_are_told_one_after_the_other_and_nobody_waits_for_them(tmp_path: Path) -> None:
     told = Told(tmp_path, 'until [ -e go ]; do sleep 0.01; done; echo "$ANCHORLEG_EVENT" >> heard.txt')
     for kind in ("blind", "sighted", "finished"):
@@ -81,14 +70,6 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_began(tmp_path: Path) ->
     told.hook.close()
     assert len(told.said) == 1
     assert "took longer than" in told.said[0]
-
-
-def test_a_controller_that_ends_waits_a_bounded_time(tmp_path: Path) -> None:
-    told = Told(tmp_path, "until [ -e go ]; do sleep 0.01; done", close_timeout_s=0.1)
-    told.hook("finished", {})
-    told.hook.close()
-    assert "not told" in told.said[0]
-    (tmp_path / "go").touch()
 
 
 def test_too_many_at_once_are_dropped_by_name(tmp_path: Path) -> None:

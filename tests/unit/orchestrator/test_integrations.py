@@ -6,7 +6,6 @@ import json
 import math
 import random
 from enum import Enum, Flag, IntEnum
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,17 +87,6 @@ class TestCheckpointer:
         told = json.loads((keeper.job.attempt_dir / "progress.json").read_text())
         assert (told["step"], told["total"], told["checkpoint_step"]) == (10, 10, 10)
 
-    def test_what_it_is_told_stands_in_every_report(self, tmp_path: Path) -> None:
-        keeper = a_checkpointer(tmp_path)
-        keeper.tell({"loss": 0.5, "reward": "3", "nothing": None, "many": [1, 2], "word": "x"})
-        keeper.tell({"loss": 0.25})
-        keeper.finish(10, writer("10"))
-        told = json.loads((keeper.job.attempt_dir / "progress.json").read_text())
-        assert (told["loss"], told["reward"]) == (0.25, 3.0)
-        assert not {"nothing", "many", "word"} & told.keys()
-        with pytest.raises(ValueError, match='"step" is the report\'s own'):
-            keeper.tell({"step": 3})
-
     def test_what_is_no_finite_number_any_more_is_no_metric_any_more(self, tmp_path: Path) -> None:
         keeper = a_checkpointer(tmp_path)
         keeper.tell({"loss": 0.5, "score": 1.0, "cost": 2.0})
@@ -109,50 +97,13 @@ class TestCheckpointer:
         told = Progress.model_validate_json(text)
         assert [told.says(name) for name in ("loss", "score", "cost", "other")] == [True, True, True, False]
         assert [told.metric(name) for name in ("loss", "score", "cost")] == [None] * 3
-        keeper.tell({"loss": 0.25})
+        keeper.tell({"loss": "0.25", "nothing": None, "many": [1, 2]})
         keeper.report(2, at_once=True)
-        assert json.loads((keeper.job.attempt_dir / "progress.json").read_text())["loss"] == 0.25
-
-    def test_where_nothing_is_left_to_do_nothing_is_saved_again(self, tmp_path: Path) -> None:
-        a_checkpointer(tmp_path).finish(10, writer("10"))
-        keeper = a_checkpointer(tmp_path)
-        keeper.finish(10, writer("never"))
-        assert saved(tmp_path) == ["0/10"]
-        assert json.loads((keeper.job.attempt_dir / "progress.json").read_text())["checkpoint_step"] == 10
-
-
-class TestSavingACheckpoint:
-    def test_what_fails_in_the_middle_leaves_nothing(self, tmp_path: Path) -> None:
-        def fails(folder: Path) -> None:
-            (folder / "half").write_text("x")
-            raise OSError(28, "No space left on device")
-
-        job = Job.standalone(tmp_path)
-        with pytest.raises(OSError, match="No space"):
-            job.save_checkpoint(3, fails)
-        assert saved(tmp_path) == []
-        assert job.save_checkpoint(3, writer("whole")).name == "3"
-        assert job.save_checkpoint(3, writer("another")).joinpath("state").read_text() == "whole"
-
-    def test_what_a_kill_left_is_no_checkpoint_and_in_nobodys_way(self, tmp_path: Path) -> None:
-        job = Job.standalone(tmp_path)
-        (job.attempt_dir / "checkpoints" / ".3.unfinished" / "deep").mkdir(parents=True)
-        assert list(Job(tmp_path, 0, 1).candidates()) == []
-        job.save_checkpoint(3, writer("whole"))
-        assert saved(tmp_path) == ["0/3"]
-        assert [p.name for p in (job.attempt_dir / "checkpoints" / "3").iterdir()] == ["state"]
-
-    def test_who_is_superseded_publishes_nothing_and_leaves(self, tmp_path: Path) -> None:
-        job = Job.standalone(tmp_path)
-        Job.standalone(tmp_path)
-        with pytest.raises(SystemExit) as left:
-            job.save_checkpoint(3, writer("late"))
-        assert (left.value.code, saved(tmp_path)) == (HANDED_OVER, [])
-
-    def test_a_program_without_params_has_none(self, tmp_path: Path) -> None:
-        assert Job.standalone(tmp_path).settings() == {}
-        (tmp_path / "config.json").write_text('{"lr": 0.1}')
-        assert Job(tmp_path, 0, 0, config=tmp_path / "config.json").settings() == {"lr": 0.1}
+        again = json.loads((keeper.job.attempt_dir / "progress.json").read_text())
+        assert again["loss"] == 0.25
+        assert not {"nothing", "many"} & again.keys()
+        with pytest.raises(ValueError, match='"step" is the report\'s own'):
+            keeper.tell({"step": 3})
 
 
 class TestChance:
@@ -179,7 +130,7 @@ class TestChance:
 class TestEnvironments:
     @pytest.mark.parametrize(
         "name",
-        ["CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "FrozenLake-v1", "Blackjack-v1"],
+        ["CartPole-v1", "Pendulum-v1", "Blackjack-v1"],
     )
     @pytest.mark.parametrize("vector", [False, True])
     def test_another_one_of_the_same_making_goes_on_with_the_same_bits(self, name: str, *, vector: bool) -> None:
@@ -276,32 +227,6 @@ class TestEnvironments:
         again = made(3)
         restore_env(again, json.loads(json.dumps(env_state(other))))  # what was restored is saved as well
         assert again.step(action)[0].tolist() == other.step(action)[0].tolist()
-
-    def test_what_is_called_may_have_a_state_unless_it_is_code(self) -> None:
-        gym, np = pytest.importorskip("gymnasium"), pytest.importorskip("numpy")
-        from orchestrator.integrations.envs import env_state
-
-        class Walk:
-            at = 0
-
-            def __call__(self) -> int:
-                self.at += 1
-                return self.at
-
-        env = gym.Env()
-        env.reset(seed=1)
-        env.a, env.b, env.c, env.d = math.sin, np.clip, np.sin, lambda: 1
-        env.e, env.f, env.g, env.h = env.reset, partial(np.clip, a_min=0, a_max=1), Walk, gym.spaces.Discrete(2)
-        assert env_state(env)[0].keys() <= {"_np_random", "_np_random_seed"}
-        for stateful, kind in (
-            (Walk(), r"\w+\.Walk"),
-            (Walk().__call__, r"builtins\.\w+"),
-            (env.np_random.normal, r"builtins\.\w+"),
-            (partial(env.np_random.normal, 0), r"functools\.partial"),
-        ):
-            env.noise = stateful
-            with pytest.raises(TypeError, match=rf"^Env\.noise is a {kind}, which cannot be saved as it stands$"):
-                env_state(env)
 
     def test_what_does_not_lie_in_python_is_refused_by_its_name(self) -> None:
         gym = pytest.importorskip("gymnasium")

@@ -69,13 +69,6 @@ def test_an_address_that_is_none_is_no_traceback(address: str) -> None:
         notice_of("aws", {"AWS_EC2_METADATA_SERVICE_ENDPOINT": address})
 
 
-def test_words_of_the_service_are_made_harmless(service: MetadataService) -> None:
-    service.answers[ACTION] = (200, '{"action": "stop", "time": "\\u001b[31m' + "9" * 300 + '"}')
-    words = notice_of("aws", service.environ)
-    assert words.isprintable()
-    assert len(words) < 120
-
-
 class Watched:
     """A watch with what it passed on and said."""
 

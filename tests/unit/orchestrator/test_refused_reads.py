@@ -17,7 +17,6 @@ from rich.console import Console
 from anchorleg import files
 from anchorleg.files import to_json
 from orchestrator.hosts import host, stopping
-from orchestrator.hosts.hook import Hook
 from orchestrator.processes import myself
 from orchestrator.run.lease import Owner
 from orchestrator.run.rundir import RunDir
@@ -43,14 +42,6 @@ def refusing(world: World, kind: str, of: str, left: int = 2, **more: Any) -> Re
 
 def asked(world: World) -> StartRequest:
     return StartRequest(world.run.config, world.run_dir.path.parent / "c.json", world.run_dir)
-
-
-@pytest.mark.parametrize(("kind", "of"), [("read", "ledger-0.json"), ("names", "control")])
-def test_a_controller_that_is_made_reads_again(world: World, kind: str, of: str) -> None:
-    disk = refusing(world, kind, of)
-    hook = Hook(world.run, world.run_dir, world.said.append)
-    made = host.make_controller(world.run, world.run_dir, world.lease, world.said.append, hook)
-    assert (disk.left, made.ledger.slots) == (0, world.ledger.slots)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import no_code
 from one_run import POLL_S, World
 from refused import refused
 
@@ -15,7 +14,6 @@ from orchestrator.controller import Controller
 from orchestrator.decisions.models import SlotStatus, parse_token
 from orchestrator.executors.base import JobState, SubmitRefused, Submitted
 from orchestrator.hosts.asking import add_experiments, ask_slots, experiments_of, roll_back_slots
-from orchestrator.run.begin import begin
 from orchestrator.run.ledger import read_events
 from orchestrator.run.rundir import ask, load_run, newest_request
 
@@ -67,13 +65,6 @@ class TestGoingBack:
         assert "step 100 of attempt 0" in said
         assert [ref.step for ref in candidates_before(folder, 1)] == [100]
         assert [back.without for back in rollbacks(folder)] == ["eve"]
-
-    def test_it_can_be_taken_back_by_the_words_it_says(self, world: World) -> None:
-        folder = self.with_checkpoints(world, 1, 100, 200)
-        said = self.back(world, "1", to=150)
-        assert "`orchestrator pause 1 --run toy` ends it now, and `orchestrator resume 1 --run toy` once" in said
-        Path(said.partition("remove ")[2].partition(" to take")[0]).unlink()
-        assert [ref.step for ref in candidates_before(folder, 1)] == [200, 100]
 
     def test_a_job_that_began_unseen_meanwhile_is_told_and_the_one_after_it_goes_back(
         self, world: World, monkeypatch: pytest.MonkeyPatch
@@ -179,14 +170,6 @@ class TestAdding:
             row = {"name": name, "seed": ord(name[0])}
             ask(world.run_dir.disk, world.run_dir.requests, "add", now=world.time, experiments=(row,))
         assert load_run(world.run_dir).config.slots == 6
-
-    def test_what_was_added_before_the_first_job_began_is_there_for_the_next_start(self, world: World) -> None:
-        world.tick()
-        add_experiments(world.run_dir, experiments_of(["seed=9"], None, None, None))
-        world.tick(after=1)
-        assert len(world.ledger.slots) == 5
-        again = begin(world.run.config, Path(world.run.config_path), world.run_dir, {}, world.time, fix=no_code)
-        assert [again.config.name_of(slot) for slot in range(5)] == [*(f"seed={k}" for k in range(4)), "seed=9"]
 
     @pytest.mark.parametrize(
         ("typed", "name"),

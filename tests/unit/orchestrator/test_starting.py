@@ -62,10 +62,3 @@ def test_the_world_size_makes_no_group_of_one_slot_nor_of_those_that_are_none(fi
     assert by_world_size(file, 2, command=["true"]).notes[0].endswith("each trains on its own.")
     grid = {"experiments": {"num_envs": [10, 20]}, "slurm": {"max_jobs": 2}}  # of one seed
     assert by_world_size(file, 2, training={"group": {"rows": False}}, **grid).notes[0].endswith("trains on its own.")
-
-
-def test_a_bounded_start_is_bounded_in_the_background_and_under_another_name_too(file: Path) -> None:
-    asked = asked_for(None, file, {}, "other", 5400.0)
-    assert asked.until(NOW) == NOW + 5400
-    assert command_line("toy", file, {}, None, 5400.0)[-2:] == ["--for", "1:30:00"]
-    assert asked_for(None, file, {}, None).until(NOW) is None

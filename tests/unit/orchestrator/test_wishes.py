@@ -23,10 +23,8 @@ from orchestrator.hosts.detached import start_in_background
 from orchestrator.hosts.dry import dry_start
 from orchestrator.hosts.notice import PREEMPTED
 from orchestrator.hosts.stopping import wish_to_stop
-from orchestrator.run.code import fix_code
 from orchestrator.run.lease import Lease
 from orchestrator.run.ledger import read_control, save_ledger, write_control
-from orchestrator.run.rundir import save_run
 from orchestrator.run.starting import StartRequest
 
 
@@ -139,19 +137,3 @@ def test_a_start_beside_a_controller_that_stops_the_run_is_refused_and_names_the
 def with_a_failed_slot(world: World) -> Ledger:
     slot = Slot(index=0, status=SlotStatus.FAILED, why="its job failed")
     return Ledger(run_id=world.run.run_id, epoch=world.lease.epoch, slots=(slot,))
-
-
-@pytest.mark.parametrize("is_waiting", [True, False])
-def test_a_start_beside_a_living_controller_mends_the_code(world: World, is_waiting: bool) -> None:
-    world.run = world.run.model_copy(update={"code": fix_code(world.run_dir.code)})
-    save_run(world.run_dir, world.run)
-    shim = world.run_dir.code / world.run.code / "orchestrator" / "shim.py"
-    whole = shim.read_bytes()
-    shim.unlink()
-    if is_waiting:
-        save_ledger(world.run_dir, with_a_failed_slot(world), world.time)
-        host.start(asked(world), Console())
-    else:
-        with refused("controller.lives"):
-            host.start(asked(world), Console())
-    assert shim.read_bytes() == whole
