@@ -88,7 +88,7 @@ HEAVY = {"torch", "numpy", "metaworld", "mujoco", "gymnasium", "scipy", "tensorb
 BY_CONTRACT = {"Suite", "Encoder"}
 #: Base classes whose docstrings are those of what overrides them.
 SAY_WHAT_IS_OVERRIDDEN = {
-    "Algorithm", "AlgorithmSettings", "Distribution", "EnvSettings", "Feature", "InflowSource", "Normal",
+    "Algorithm", "AlgorithmSettings", "Distribution", "EnvSettings", "Feature", "InflowSource",
     "OffPolicySettings", "OnPolicySettings", "PictureSettings", "PlainOffPolicy", "Storage",
 }  # fmt: skip
 #: Beside the algorithms, for all of them; and what every encoder offers.

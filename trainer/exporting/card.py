@@ -105,7 +105,7 @@ class Card(_Model):
             action=_actions_of(space),
             hidden=spec.network.actor_hidden,
             activation=spec.network.activation,
-            head=HEADS[type(found.policy.net.distribution)],
+            head=HEADS[found.policy.net.spec.distribution],
             scales_observation=spec.normalises,
             horizon=spec.spaces.horizon,
             goal_seed=found.goal_seed,

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, STATE
 from trainer.errors import ConfigError
-from trainer.nets.distributions import Categorical, Normal, TanhNoise, TanhNormal
 from trainer.nets.mlp import ACTIVATIONS
 from trainer.nets.normalise import CLIP, Normaliser
 from trainer.sharing.policies import Policy
@@ -25,7 +24,8 @@ OUTPUT = "action"
 
 #: How actions come of the last layer: its tanh, or itself, both to the bounds and within them; or its largest place.
 Head = Literal["tanh", "clip", "argmax"]
-HEADS: dict[type, Head] = {TanhNormal: "tanh", TanhNoise: "tanh", Normal: "clip", Categorical: "argmax"}
+#: By the name of the policy's distribution.
+HEADS: dict[str, Head] = {"squashed-normal": "tanh", "tanh-noise": "tanh", "normal": "clip", "categorical": "argmax"}
 
 
 class Deterministic(nn.Module):
@@ -103,7 +103,7 @@ def of_policy(policy: Policy) -> nn.Module:
         scaler = copy.deepcopy(net.scales[STATE]).cpu()
         assert isinstance(scaler, Normaliser)  # noqa: S101 - as above
         scale = scaler.shift.sum(0), scaler.scale.sum(0)
-    head, activation = HEADS[type(net.distribution)], spec.network.activation
+    head, activation = HEADS[net.spec.distribution], spec.network.activation
     module = Deterministic(
         [*body, last], len(spec.spaces.tasks), low, high, activation=activation, head=head, scale=scale
     )

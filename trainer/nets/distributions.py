@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -115,13 +117,17 @@ class Normal(Distribution):
     """A Gaussian over the numbers of a Box: its mean, and a log standard deviation that does not depend on what is
     observed. Its actions are clipped where they are carried out, and its density is of what it drew (Huang et al. 2022,
     "The 37 implementation details of PPO", details for continuous actions 1 to 6).
+
+    With `tanh` the mean is tanh of the outputs, and what is drawn around it explores: the log standard deviation is set
+    and not learned (Fujimoto et al. 2018, TD3, arXiv 1802.09477). Nobody learns by the derivatives of that.
     """
 
     NAME = "normal"
 
-    def __init__(self, action: Box | Discrete) -> None:
+    def __init__(self, action: Box | Discrete, *, tanh: bool = False) -> None:
         self.size = self.free = numbers_of(action, self.NAME)
         self.parameters = 2 * self.size
+        self._squashes = tanh
 
     def noise(self, rows: int, generator: torch.Generator) -> Tensor:
         return torch.randn(rows, self.size, generator=generator)
@@ -154,25 +160,11 @@ class Normal(Distribution):
         return self.clip(self._mean(outputs))
 
     def _mean(self, outputs: Tensor) -> Tensor:
-        return outputs[..., : self.size]
+        mean = outputs[..., : self.size]
+        return torch.tanh(mean) if self._squashes else mean
 
     def _density(self, log_std: Tensor, noise: Tensor) -> Tensor:
         return (noise.square() * -0.5 - log_std).sum(-1) - self.size * _HALF_LOG_2PI
-
-
-class TanhNoise(Normal):
-    """tanh of the outputs, over the numbers of a Box, and to explore a Gaussian around it, whose log standard deviation
-    is set and not learned (Fujimoto et al. 2018, TD3, arXiv 1802.09477). Clipped, and of a density, as `Normal`; its
-    derivatives are not, and nobody learns by them.
-    """
-
-    NAME = "tanh-noise"
-
-    def mode(self, outputs: Tensor) -> Tensor:
-        return self._mean(outputs)
-
-    def _mean(self, outputs: Tensor) -> Tensor:
-        return torch.tanh(outputs[..., : self.size])
 
 
 class Categorical(Distribution):
@@ -223,8 +215,9 @@ class Categorical(Distribution):
 
 
 #: By their names.
-DISTRIBUTIONS: dict[str, type[Distribution]] = {
-    kind.NAME: kind for kind in (TanhNormal, TanhNoise, Normal, Categorical)
+DISTRIBUTIONS: dict[str, Callable[[Box | Discrete], Distribution]] = {
+    **{kind.NAME: kind for kind in (TanhNormal, Normal, Categorical)},
+    "tanh-noise": partial(Normal, tanh=True),
 }
 
 
