@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, STATE
+from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, STATE, Box
 from trainer.errors import ConfigError
 from trainer.nets.mlp import ACTIVATIONS
 from trainer.nets.normalise import CLIP, Normaliser
@@ -95,7 +95,7 @@ def of_policy(policy: Policy) -> nn.Module:
     *body, last = copy.deepcopy(net.body.layers).cpu()
     assert isinstance(last, nn.Linear)  # noqa: S101 - for the type checker
     low = high = scale = None
-    if not isinstance(net.distribution, Categorical):
+    if isinstance(spec.spaces.action, Box):
         size = spec.spaces.action.shape[0]
         low, high = (torch.full((size,), bound) for bound in (ACTION_LOW, ACTION_HIGH))
         last = _first_rows(last, size)
@@ -103,7 +103,7 @@ def of_policy(policy: Policy) -> nn.Module:
         scaler = copy.deepcopy(net.scales[STATE]).cpu()
         assert isinstance(scaler, Normaliser)  # noqa: S101 - as above
         scale = scaler.shift.sum(0), scaler.scale.sum(0)
-    head, activation = HEADS[net.spec.distribution], spec.network.activation
+    head, activation = HEADS[spec.distribution], spec.network.activation
     module = Deterministic(
         [*body, last], len(spec.spaces.tasks), low, high, activation=activation, head=head, scale=scale
     )
