@@ -5,9 +5,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -95,72 +93,6 @@ def test_runs_of_other_settings_are_made_again(script, monkeypatch):
     assert [each[-1] for each in hour.figures.read(hour.figures.newest("hour"))[1:]] == ["0.400", "0.500"]
 
 
-def test_runs_of_other_settings_stay_until_they_are_made_again(script, monkeypatch):
-    hour = script("hour")
-    runs_made(hour, monkeypatch)
-    old = hour.line("ours", hour.FIRST_SEED, 60.0, 1, dict.fromkeys(MT10, 0.9))
-    old[3] = "00000000"
-    hour.figures.save("hour", hour.HEAD, [old])
-    hour.hour(1, hour.MINUTES, (hour.HELPED,))
-    assert [each[-1] for each in hour.figures.read(hour.figures.newest("hour"))[1:]] == ["0.900", "0.500"]
-    assert hour.current([old]) == []  # and does not count
-
-
-def test_what_the_library_of_products_brings_is_told_beside_the_claims(script, monkeypatch):
-    hour = script("hour")
-    made = runs_made(hour, monkeypatch)
-    hour.hour(1, hour.MINUTES)
-    _, *before = hour.figures.read(hour.figures.newest("hour_summary"))
-    hour.hour(1, hour.MINUTES, (hour.HELPED,))
-    assert [side for side, _ in made] == ["ours", "stable-baselines3", hour.HELPED]
-    _, *rows = hour.figures.read(hour.figures.newest("hour_summary"))
-    assert rows == [*before, [f"{hour.HELPED}: seeds {hour.FIRST_SEED}", "0.500", "0.500", ""]]
-
-
-def test_the_side_with_our_library_has_it(script, monkeypatch):
-    hour = script("hour")
-    chosen = []
-    model = SimpleNamespace(num_timesteps=1000)
-    monkeypatch.setattr(hour, "stable_baselines3", lambda _seed: (model, lambda: None))
-    monkeypatch.setattr(hour, "quicker", lambda _model: None)
-    monkeypatch.setattr(hour, "played", lambda *_: dict.fromkeys(MT10, 0.5))
-    monkeypatch.setattr(hour.products, "choose_products", lambda width: chosen.append(width) or ("onednn", None))
-    hour.by_sb3(100, 0.0)
-    assert chosen == []
-    assert {each[0] for each in hour.by_sb3(100, 0.0, hour.HELPED)} == {hour.HELPED}
-    assert chosen == [256]
-    monkeypatch.setattr(hour.products, "choose_products", lambda _width: ("plain", None))
-    with pytest.raises(SystemExit, match="would tell nothing new"):
-        hour.by_sb3(100, 0.0, hour.HELPED)
-
-
-def test_an_hour_made_again_stands_beside_the_published_one(script, monkeypatch):
-    hour = script("hour")
-    runs_made(hour, monkeypatch)
-    hour.figures.COMMITTED.mkdir()
-    published = [hour.line("ours", 100, 60.0, step, dict.fromkeys(MT10, rate)) for step, rate in ((1, 0.2), (2, 0.53))]
-    (hour.figures.COMMITTED / "hour.csv").write_text("\n".join(",".join(f'"{cell}"' for cell in each) for each in
-                                                               [hour.HEAD, *published]))  # fmt: skip
-    folders = []
-    relay = hour.by_relay
-    monkeypatch.setattr(hour, "by_relay", lambda *told: folders.append(told[2]) or relay(*told))
-    for _ in range(2):
-        hour.again(100, hour.MINUTES)
-    assert set(folders) == {"hour-again"}  # the published run's folder stays as it is
-    hour.again(101, hour.MINUTES)
-    _, *rows = hour.figures.read(hour.figures.newest("hour_again"))
-    assert [[each[0], *each[2:]] for each in rows] == [
-        ["100", "end", "2", "0.530", "1", "0.500", "-0.030"],
-        ["101", "end", "", "", "1", "0.500", ""],
-    ]
-    curves = [("10", "0.1"), ("20", "0.2"), ("25", "0.3")], [("10", "0.1"), ("20", "0.1"), ("30", "0.4"), ("33", "0.5")]
-    assert hour.compared(*curves) == [
-        ["evaluation", "10", "0.1", "10", "0.1", "+0.000"],
-        ["evaluation", "20", "0.2", "20", "0.1", "-0.100"],
-        ["end", "25", "0.3", "33", "0.5", "+0.200"],
-    ]
-
-
 @pytest.mark.parametrize(
     ("table", "key"), [("pixels", ("reach-pixels", 0, 10)), ("algorithms_learning_runs", ("arm-ppo", 0, 10))]
 )
@@ -169,20 +101,6 @@ def test_rows_of_other_settings_stay_until_they_are_made_anew(script, table, key
     line = [*map(str, key), *["1"] * (len(found.HEADS[table]) - len(key))]
     found.figures.save(table, found.HEADS[table], [line])
     assert found.known(table) == ({key: [line]}, set())
-
-
-def test_old_seeds_are_not_averaged_with_new_ones(script, monkeypatch):
-    bench = script("learning")
-    lines = {seed: ["arm-ppo", str(seed), str(bench.ALGORITHMS_STEPS), str(bench.ALGORITHMS_STEPS)] for seed in (0, 1)}
-    full = {seed: [*line, *["1"] * (len(bench.RUNS) - len(line))] for seed, line in lines.items()}
-    bench.figures.save("algorithms_learning_runs", bench.RUNS, list(full.values()))
-    monkeypatch.setattr(bench, "ProcessPoolExecutor", lambda *_, **__: ThreadPoolExecutor(1))
-    monkeypatch.setattr(bench, "trained", lambda _name, seed, _steps: [full[seed]])
-    monkeypatch.setattr(sys, "argv", ["bench", "--trainings", "arm-ppo", "--seeds", "1"])
-    bench.main()
-    assert [row[:2] for row in bench.figures.read(bench.figures.newest("algorithms_learning"))[1:]] == [
-        ["arm-ppo", "1"]
-    ]
 
 
 def test_without_a_gpu_nothing_is_measured_and_one_sentence_says_so(script, monkeypatch, capsys, tmp_path):
