@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 import re
 import shlex
 import subprocess
@@ -76,12 +75,6 @@ def test_every_call_is_one_that_the_program_takes(name: str, words: list[str]) -
     assert load_config(config).relay.preemption_notice == "none"
 
 
-def test_all_four_ways_are_there() -> None:
-    assert {name for name, _ in with_calls()} == {
-        "anchorleg.service", "colab.txt", "task.dstack.yml", "task.skypilot.yaml",
-    }  # fmt: skip
-
-
 def test_dstack_knows_the_fields_of_its_files_and_tries_again_what_ends_with_75() -> None:
     task, volume = read("task.dstack.yml"), read("volume.dstack.yml")
     assert task.keys() <= DSTACK_TASK
@@ -114,19 +107,3 @@ def test_skypilot_knows_the_fields_of_its_files_and_recovers_from_75() -> None:
     assert task["resources"]["job_recovery"].keys() <= SKY_RECOVERY
     assert task["resources"]["job_recovery"]["recover_on_exit_codes"] == [75]
     assert task["volumes"] == {"/runs": volume["name"]}
-
-
-def test_the_systemd_unit_lets_jobs_save_and_leaves_them_to_the_next_controller() -> None:
-    unit = configparser.ConfigParser(delimiters="=", comment_prefixes="#", interpolation=None)
-    unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read(FOLDER / "anchorleg.service")
-    service = unit["Service"]
-    config = load_config(ROOT / "examples" / "video.yaml")
-    assert int(service["TimeoutStopSec"]) >= config.lead_seconds + 60 + 60  # the grace, and what stop waits beyond it
-    assert (service["KillMode"], service["SuccessExitStatus"]) == ("process", "75")
-    assert Path(shlex.split(service["ExecStop"])[0]).name == "orchestrator"
-
-
-def test_the_page_names_every_file() -> None:
-    page = (ROOT / "docs" / "cloud.md").read_text(encoding="utf-8")
-    assert [path.name for path in FOLDER.iterdir() if f"(../examples/cloud/{path.name})" not in page] == []

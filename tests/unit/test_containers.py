@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import tomllib
 from pathlib import Path
-
-from daemons import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "containers"
 DOCKERFILE = (FOLDER / "Dockerfile").read_text()
 DEFINITION = (FOLDER / "anchorleg.def").read_text()
-INSTALL = FOLDER / "install.sh"
 
 
 def lines_of(text: str, word: str) -> list[str]:
@@ -35,21 +31,6 @@ def docker_copies() -> dict[str, str]:
         for source in sources:
             found[source] = f"/opt/anchorleg/{Path(source).name if target == './' else target}"
     return found
-
-
-def test_both_begin_with_the_same_image_of_our_range() -> None:
-    [base] = lines_of(DOCKERFILE, "FROM")
-    assert lines_of(DEFINITION, "From:") == [base]
-    assert lines_of(DEFINITION, "Bootstrap:") == ["docker"]
-    version = re.fullmatch(r"python:3\.(\d+)-slim-[a-z]+", base)
-    assert version is not None, "an image of Docker Hub by its short name"
-    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
-    least, beyond = re.findall(r"3\.(\d+)", wanted)
-    assert int(least) <= int(version[1]) < int(beyond)
-
-
-def test_both_take_the_same_arguments_with_the_same_defaults() -> None:
-    assert part("arguments") == lines_of(DOCKERFILE, "ARG") == ["VARIANT=cuda", "WHEELS=none"]
 
 
 def test_both_install_by_the_same_script_in_the_same_order() -> None:
@@ -82,28 +63,9 @@ def test_the_builder_is_sent_what_is_copied_and_no_more() -> None:
     assert {line[1:] for line in sent if line.startswith("!")} == {source.split("/")[0] for source in docker_copies()}
 
 
-def test_both_put_the_same_python_first() -> None:
-    [docker] = [line for line in lines_of(DOCKERFILE, "ENV") if line.startswith("PATH=")]
-    assert f"export {docker}" in part("environment")
-    assert docker.startswith("PATH=/opt/venv/bin:")
-
-
 def test_the_image_does_not_run_as_root() -> None:
     last = [line for line in DOCKERFILE.splitlines() if line.startswith(("RUN", "USER", "COPY"))][-1]
     assert last == "USER anchorleg"
-
-
-def test_the_script_refuses_what_it_does_not_know() -> None:
-    for words, said in (
-        (["system", "gpu"], "VARIANT is 'gpu'; use cpu or cuda"),
-        (["python"], "VARIANT is ''; use cpu or cuda"),
-        (["everything", "cpu"], "'everything' is none of system, python and packages"),
-    ):
-        done = subprocess.run(
-            ["sh", str(INSTALL), *words], capture_output=True, text=True, check=False, timeout=PATIENCE_S, cwd="/"
-        )
-        assert done.returncode == 2
-        assert said in done.stderr
 
 
 def test_no_server_is_named() -> None:

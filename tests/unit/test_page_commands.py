@@ -164,15 +164,6 @@ def test_each_command_of_ours_that_a_page_shows_exists(page: Path) -> None:
     assert wrong == []
 
 
-def test_a_command_that_is_not_there_is_found() -> None:
-    page = "Type `trainer paint`:\n\n```\nlaptop$ syncd watch --loudly | cat   # for ever\n```\n"
-    assert list(shown(page)) == ["syncd watch --loudly", "trainer paint"]
-    with pytest.raises(AssertionError):
-        check_command("syncd watch --loudly")
-    with pytest.raises(KeyError):
-        check_command("trainer paint")
-
-
 @pytest.mark.parametrize("span", ours())
 def test_what_a_table_calls_here_exists(span: str) -> None:
     check(span)

@@ -13,7 +13,6 @@ import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,10 +33,6 @@ from orchestrator.screens.watch import changes, marks
 from syncd.commands import status as mirror_status
 from syncd.laptop.status import Latency, MirrorView
 from syncd.shared.manifest import Score
-from trainer.commands import demos
-from viewer.lines import AgentLines
-from viewer.model import PageSnapshot
-from viewer.showing import print_lines
 
 #: A title, a cleared screen (by 7 and by 8 bits), a name that runs backwards, nothing seen, a line begun anew, another.
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b2J\u202egnp\u200b\U000e0041\rX\x85Y\nforged"
@@ -174,31 +169,6 @@ def test_what_start_shows_while_it_runs_and_at_its_end(screen: Screen, tmp_path:
             print(lines_shown(summary_lines(summary)))
 
     assert_harmless(screen.show(start))
-
-
-def test_agents_at_play_and_data_sets(screen: Screen, tmp_path: Path) -> None:
-    header = {
-        "origin": HOSTILE,
-        "task": HOSTILE,
-        "step": 1,
-        "return": 1.0,
-        "success": None,
-        "facts": {HOSTILE: HOSTILE},
-    }
-    news, batch = SimpleNamespace(slot=0), SimpleNamespace(header=header, kind="")
-    manifest = SimpleNamespace(
-        source=SimpleNamespace(licence=HOSTILE, kind="films"), spaces=None, cameras=(HOSTILE,), episodes=(), blocks=(),
-        num_frames=1, frame=(3, 64, 64),
-    )  # fmt: skip
-
-    def show() -> None:
-        lines = AgentLines(SimpleNamespace(enter=lambda: None))  # type: ignore[arg-type]
-        lines._once([HOSTILE])
-        lines._say(news, batch)  # type: ignore[arg-type]
-        print_lines(SimpleNamespace(look=lambda *_: hostile(PageSnapshot).model_copy(update={"note": ""})), rounds=1)  # type: ignore[arg-type]
-        demos._show(SimpleNamespace(folder=tmp_path / HOSTILE, manifest=manifest), as_json=False)  # type: ignore[arg-type]
-
-    assert_harmless(screen.show(show))
 
 
 def test_the_controllers_log(tmp_path: Path) -> None:
