@@ -69,7 +69,7 @@ class Command:
 
 COMMANDS = (
     *(Command("relay/toy", f"orchestrator {words}") for words in (
-        "status", "status --all --price 3.5", "explain 0", "explain 1 --last 50", "explain 2", "goodput", "runs",
+        "status", "status --price 3.5", "explain 0", "explain 1 --last 50", "explain 2", "goodput", "runs",
         "start --dry-run", "stop --dry-run", "tick --dry-run", "status nobody", "explain 7",
     )),
     Command("relay/toy", "orchestrator doctor", rough=True),

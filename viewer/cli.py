@@ -104,7 +104,7 @@ def show(
     if as_json:
         from viewer.model import ViewChoice
 
-        print(json.dumps(source.look(ViewChoice(), time.time()).model_dump(), indent=2, allow_nan=False))
+        print(json.dumps(source.look(ViewChoice(), time.time()).model_dump(mode="json"), indent=2, allow_nan=False))
     else:
         hub = make_hub(top_k, width, height)
         try:

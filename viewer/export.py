@@ -16,8 +16,7 @@ from typing import Any
 from anchorleg.files import write_bytes
 from orchestrator.screens.board import without_paths
 from viewer.errors import NothingThere, StorageError, UsageError
-from viewer.model import PageSnapshot, ViewChoice
-from viewer.sources.base import ViewSource
+from viewer.model import PageSnapshot, ViewChoice, ViewSource
 
 #: The scripts and the style of the page, beside the code.
 STATIC = Path(__file__).resolve().parent / "static"
@@ -78,12 +77,7 @@ def as_inline(value: Any) -> str:
 
 def _module(name: str) -> str:
     """A module's text, with those that it imports in place of their names. Agents' scripts are not among them."""
-    return _IMPORT.sub(lambda match: f'from "{_address(_beside(name, match[1]))}"', _text(name))
-
-
-def _beside(name: str, other: str) -> str:
-    folder = Path(name).parent
-    return str(folder / other) if str(folder) != "." else other
+    return _IMPORT.sub(lambda match: f'from "{_address(match[1])}"', _text(name))
 
 
 def _address(name: str) -> str:

@@ -37,8 +37,8 @@ from syncd.transports.openssh import EXIT_NOT_FOUND, EXIT_REFUSED, explain, ssh_
 from syncd.wire.streams import ChildStream
 from viewer.errors import LostError, NotReachable, UsageError, ViewerError
 from viewer.live.hub import Hub
+from viewer.model import ViewSource
 from viewer.server.sockets import LOOPBACK, open_socket, private_folder
-from viewer.sources.base import ViewSource
 
 MARK = b"anchorleg-viewer-page:"
 #: This often the near end says that it lives; after so much silence the far one ends.

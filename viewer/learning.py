@@ -16,6 +16,7 @@ from viewer.curves import (
     MOST_TASKS,
     SlotCurves,
     counted,
+    curves_until,
     line_of,
     mean_line,
     measures_of,
@@ -64,6 +65,15 @@ def learned_from(slot: int, name: str, rows: Iterable[Row], evaluations: Iterabl
     if judged and not any(map(tells_success, judged)):  # the same rule as `trainer plot`; rows have a success of 0 then
         curves = replace(curves, success={})
     return Learned(slot, name, curves, [judged[place] for place in sorted(kept)], len(judged))
+
+
+def learned_until(learned: Learned, at: float) -> Learned:
+    """The rows and evaluations that were there at `at`. Where evaluations were thinned, their number is an estimate,
+    and the best is that of those kept.
+    """
+    evaluations = [row for row in learned.evaluations if row["at"] is None or row["at"] <= at]
+    evaluated = round(learned.evaluated * len(evaluations) / max(1, len(learned.evaluations)))
+    return replace(learned, curves=curves_until(learned.curves, at), evaluations=evaluations, evaluated=evaluated)
 
 
 def _checked(row: Row) -> Row:

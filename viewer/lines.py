@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable
 
 from anchorleg.live.batches import JPEG, ORIGIN_TRAINING, POSE
-from anchorleg.words import counted, duration, lines_shown, printable
+from anchorleg.printable import lines_shown, printable
+from anchorleg.words import counted
+from orchestrator.screens.status import plain_line
 from viewer.live.hub import Hub
 from viewer.live.shown import AgentNews, AgentsShown, CheckedBatch
-from viewer.model import SLOTS_A_PAGE, PageSnapshot, RunPage, SlotCard
+from viewer.model import PageSnapshot
 
 #: Between two lines, or pictures, of one agent.
 EVERY_S = 1.0
@@ -34,33 +36,16 @@ def lines_of(snapshot: PageSnapshot, now: float) -> list[str]:
         lines += [
             f"trouble: {one.words}" + (f" `{one.command}`" if one.command else "") for one in snapshot.run.troubles
         ]
-        lines += [_line(card, snapshot.run, now) for card in snapshot.run.cards.values()]
-        lines += _rest(snapshot.run)
+        quiet = {"ends_at": None, "forecast": None}  # they count down, and a line is said when it changes
+        lines += [
+            f"{snapshot.run.name} {plain_line(card.model_copy(update=quiet), now)}"
+            for card in snapshot.run.cards.values()
+        ]
+        if snapshot.run.pages > 1:
+            lines.append(f"{len(snapshot.run.cards)} of {snapshot.run.slots} slots: the page has all")
+        elif snapshot.run.way is not None:
+            lines.append(f"way: {snapshot.run.way.words}")
     return lines
-
-
-def _line(card: SlotCard, run: RunPage, now: float) -> str:
-    parts = [f"{run.name} slot {card.slot}", *([card.name] if card.name else []), card.state]
-    parts += [f"job {card.job}"] if card.job else []
-    if card.step is not None:
-        parts += [f"step {card.step:,}" + (f"/{card.total:,}" if card.total else "")]
-    parts += [f"{card.rate:g} steps/s"] if card.rate else []
-    parts += [f"job ends in {duration(card.ends_at - now)}"] if card.ends_at is not None and card.ends_at > now else []
-    parts += [f"success {_percent(run, card.slot)}"] if _percent(run, card.slot) else []
-    parts += [card.why] if card.why else []
-    parts += [card.next] if card.next else []
-    return ", ".join(parts)
-
-
-def _percent(run: RunPage, slot: int) -> str:
-    found = next((row for row in run.evaluations if row.slot == slot and row.score == "success"), None)
-    return f"{100 * found.value:.0f} % at step {found.step:,}" if found is not None else ""
-
-
-def _rest(run: RunPage) -> list[str]:
-    if run.pages > 1:
-        return [f"slots {run.page * SLOTS_A_PAGE} to {run.page * SLOTS_A_PAGE + len(run.cards) - 1} of {run.slots}"]
-    return [f"way: {run.way.words}"] if run.way is not None else []
 
 
 def agent_line(news: AgentNews, batch: CheckedBatch) -> str:

@@ -9,21 +9,21 @@ happens stays equal; the browser makes ages of them. Every text is shown as text
 from __future__ import annotations
 
 import time
-from typing import Literal
+from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from orchestrator.screens.goodput import Times
+from orchestrator.screens.runview import QueueView, SlotView
+
 #: Of the messages between server and page; the page says so where another one serves it.
-VERSION = 4
+VERSION = 5
 #: Slots on one page: more do not fit a screen, and a look reads their files.
 SLOTS_A_PAGE = 50
 #: Jobs of one slot on one page of the time line.
 JOBS_A_PAGE = 40
 #: Events on one page of the history.
 EVENTS_A_PAGE = 20
-#: For so long the offsets of the time zone are told: of older runs, and of jobs' ends that are still to come.
-_DAYS_BACK, _DAYS_AHEAD, _DAY_S, _STEP_S = 800, 40, 86_400, 1800
-
 Kind = Literal["runs", "mirror", "file"]
 #: What a job, or the time before it, was spent on.
 Part = Literal["blind", "waiting", "queue", "start-up", "running", "saving"]
@@ -63,39 +63,6 @@ class RunRow(Shown):
     note: str = ""
 
 
-class SlotCard(Shown):
-    """One slot. `why`: what it waits for, `next`: what happens next, both as `orchestrator status` says them.
-    `ends_at`: its job's walltime; `steps_lost`: steps that jobs made and their successors did not begin with.
-    """
-
-    slot: int
-    name: str = ""
-    state: str
-    why: str = ""
-    next: str = ""
-    warning: str = ""
-    job: str = ""
-    attempt: int | None = None
-    node: str = ""
-    started_at: float | None = None
-    ends_at: float | None = None
-    expected_start_at: float | None = None
-    retry_at: float | None = None
-    done_at: float | None = None
-    successor: str = ""
-    step: int | None = None
-    total: int | None = None
-    saved_step: int | None = None
-    rate: float | None = None
-    jobs: int = 0
-    hand_overs: int = 0
-    failures: int = 0
-    failure_budget: int = 0
-    steps_lost: int | None = None
-    last_end: str = ""
-    best: float | None = None
-
-
 class Span(Shown):
     """A part of the time line of one slot, [`start`, `end`) in unix seconds; `end` None: it goes on."""
 
@@ -116,19 +83,15 @@ class JobBar(Shown):
 
 
 class SlotTimes(Shown):
-    """One row of the time line: the jobs of this page, oldest first. `goodput`: from 0 to 1, over all of its jobs."""
+    """One row of the time line: the jobs of this page, oldest first. Over all jobs of the slot, `goodput`: from 0 to 1;
+    `lost`: steps that jobs made after their last saves; `last_end`: how the last one ended, in words.
+    """
 
     jobs: tuple[JobBar, ...] = ()
     older: int = 0
     goodput: float | None = None
-
-
-class Goodput(Shown):
-    """Where the run's time went, seconds by kind, as `orchestrator goodput` counts it. `at`: when it was counted."""
-
-    at: float
-    goodput: float | None
-    times: dict[str, float]
+    lost: int = 0
+    last_end: str = ""
 
 
 class CurveLine(Shown):
@@ -188,26 +151,6 @@ class EvaluationRow(Shown):
     steps_to_success: float | None = None
 
 
-class ExperimentRow(Shown):
-    """An experiment by its place in the ranking; `value`: the best so far of what they are judged by."""
-
-    place: int | None
-    slot: int
-    name: str
-    state: str
-    value: float | None = None
-    step: int | None = None
-
-
-class Experiments(Shown):
-    """All experiments of a run. `metric`: what they are ranked by. `done_at`: when all are done, as far as is known."""
-
-    metric: str = ""
-    counts: dict[str, int] = {}
-    rows: tuple[ExperimentRow, ...] = ()
-    done_at: float | None = None
-
-
 class ContributorRow(Shown):
     """Who sent experience in, in segments and rows. `state`: welcome, held or dropped."""
 
@@ -236,20 +179,12 @@ class PolicyRow(Shown):
 
 
 class WayHere(Shown):
-    """How policies come to this machine. `state`: of the client; `words`: `syncd status`'s first line. Latencies are
-    from the publication to here, of the last policies; `sent`…: this machine's own segments.
-    """
+    """How policies come to this machine, in `syncd status`'s words; s from a publication to here, of the last ones."""
 
-    state: str
     words: str
     details: tuple[str, ...] = ()
     p50_s: float | None = None
     p95_s: float | None = None
-    policies: int = 0
-    waiting: int = 0
-    sent: int = 0
-    accepted: int = 0
-    refused: dict[str, int] = {}
 
 
 class Trouble(Shown):
@@ -307,9 +242,10 @@ class LiveFacts(Shown):
 
 
 class RunPage(Shown):
-    """Everything about one run. `cards`, `times`: by slot, in its decimal form. `seen_at`: when its controller last
-    wrote what it saw. `pages`: of slots. `lacks`: what this source cannot show, one sentence each. `begun_at`: the
-    first moment that can be shown, None where only now can; `as_of`: the earlier moment that is shown.
+    """Everything about one run. `cards`: as `orchestrator status` has its slots, without what programs report of
+    themselves, and `times`: by slot, in its decimal form. `seen_at`: when its controller last wrote what it saw.
+    `pages`: of slots. `goodput`: of all jobs. `lacks`: what this source cannot show, one sentence each. `begun_at`:
+    the first moment that can be shown, None where only now can; `as_of`: the earlier moment that is shown.
     """
 
     run_id: str
@@ -325,13 +261,13 @@ class RunPage(Shown):
     page: int = 0
     pages: int = 1
     slots: int = 0
-    cards: dict[str, SlotCard] = {}
+    cards: dict[str, SlotView] = {}
     times: dict[str, SlotTimes] = {}
-    goodput: Goodput | None = None
+    goodput: Times | None = None
     curves: CurvesPanel = CurvesPanel()
     tasks: tuple[TaskRow, ...] = ()
     evaluations: tuple[EvaluationRow, ...] = ()
-    experiments: Experiments | None = None
+    queue: QueueView | None = None
     contributors: tuple[ContributorRow, ...] = ()
     policies: tuple[PolicyRow, ...] = ()
     way: WayHere | None = None
@@ -341,31 +277,14 @@ class RunPage(Shown):
     live: LiveFacts | None = Field(default=None, exclude=True)  # for `viewer.live`, not for the page
 
 
-def utc_offsets(now: float) -> tuple[tuple[int, int], ...]:
-    """(From, s before UTC) of this machine's time zone, oldest first: a change of summer time is one more."""
-    day = int(now) // _DAY_S
-    days = range(_DAY_S * (day - _DAYS_BACK), _DAY_S * (day + _DAYS_AHEAD), _DAY_S)
-    found = [(0, _offset(days[0]))]
-    for begins in days:
-        if _offset(begins + _DAY_S) != found[-1][1]:  # at some half hour of that day
-            steps = range(begins + _STEP_S, begins + _DAY_S + 1, _STEP_S)
-            at = next(step for step in steps if _offset(step) != found[-1][1])
-            found.append((at, _offset(at)))
-    return tuple(found)
-
-
-def _offset(at: int) -> int:
-    return time.localtime(at).tm_gmtoff
-
-
 class PageSnapshot(Shown):
     """All that a page shows. `source`: where it comes from; `place`: which, as a person would name it. `note`: why
-    there is no run to show. `utc_offsets`: of the time zone in which its sentences name times, that of the machine
-    that looked; the page shows all times in it.
+    there is no run to show. `utc_offset`: s before UTC, of the time zone in which its sentences name times, that of
+    the machine that looked; the page shows all times in it.
     """
 
     version: int = VERSION
-    utc_offsets: tuple[tuple[int, int], ...] = Field(default_factory=lambda: utc_offsets(time.time()))
+    utc_offset: int = Field(default_factory=lambda: time.localtime().tm_gmtoff)
     source: Kind
     place: str
     note: str = ""
@@ -376,3 +295,21 @@ class PageSnapshot(Shown):
     def is_unread(self) -> bool:
         """Whether something of it is still to be read, with the next looks."""
         return any(not row.state for row in self.runs) or (self.run is not None and self.run.curves.partial > 0)
+
+
+class ViewSource(Protocol):
+    """What server, export and lines need of a source. It reads, and writes nothing; one thread uses it. `place`: what
+    is shown, as a person would name it.
+    """
+
+    kind: Kind
+    place: str
+
+    @property
+    def port(self) -> int | None:
+        """The port that the run's settings name for its page; None: they name none, or it is not one run."""
+        ...
+
+    def look(self, choice: ViewChoice, now: float) -> PageSnapshot:
+        """What there is to see at `now` (unix seconds). What cannot be read is said in the snapshot, never raised."""
+        ...

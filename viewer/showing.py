@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import socket
 
     from viewer.live.hub import Hub
-    from viewer.sources.base import ViewSource
+    from viewer.model import ViewSource
 
 #: What the older guide calls `stream_port`.
 PORT = 9999
@@ -180,16 +180,15 @@ def _interrupt(*_: object) -> None:
 
 
 def _socket_of(source: ViewSource, socket_at: str | None, stack: ExitStack) -> tuple[socket.socket, Path]:
-    from viewer.server.sockets import alone_in, check_folder, free_socket, leave, open_socket, socket_path
+    from viewer.server.sockets import check_folder, free_socket, open_socket, socket_path
 
     named = None if socket_at in {None, "auto"} else user_path(str(socket_at)).absolute()
     path = named or socket_path(Path(source.place).name)
     if named is not None:
         check_folder(named.parent)
-    with alone_in(path.parent):
-        free_socket(path)
-        sock = open_socket(path)
-        stack.callback(leave, path, path.lstat().st_ino)
+    free_socket(path)
+    sock = open_socket(path)
+    stack.callback(path.unlink, missing_ok=True)
     return sock, path
 
 

@@ -7,19 +7,45 @@ from typing import Any
 
 from orchestrator.screens.goodput import end_of, phases_between, phases_of
 from orchestrator.screens.runview import JobFacts, SlotFacts
-from orchestrator.screens.summary import lost_in
 from orchestrator.screens.timeline import end_words
 from viewer.model import JOBS_A_PAGE, JobBar, Part, SlotTimes, Span
 
 Event = Mapping[str, Any]
 
 
-def row_of(facts: SlotFacts, events: Iterable[Event], now: float, goodput: float | None, page: int = 0) -> SlotTimes:
-    """The jobs of one `page` (0: the newest), oldest first, each with what came before it. `events`: of this slot."""
-    bars = bars_of(facts, events, now)
+def row_of(
+    facts: SlotFacts, events: Sequence[Event], now: float, goodput: float | None, page: int = 0, at: float | None = None
+) -> SlotTimes:
+    """The jobs of one `page` (0: the newest), oldest first, each with what came before it. `events`: of this slot.
+    `at`: an earlier moment.
+    """
+    bars = bars_of(facts, events, now) if at is None else bars_at(bars_of(facts, events, now), at)
     until = max(0, len(bars) - page * JOBS_A_PAGE)
     first = max(0, until - JOBS_A_PAGE)
-    return SlotTimes(jobs=tuple(bars[first:until]), older=first, goodput=goodput)
+    ends = _told(events)[1]
+    last = ends[max(ends)] if ends else None
+    return SlotTimes(
+        jobs=tuple(bars[first:until]),
+        older=first,
+        goodput=goodput,
+        lost=sum(_lost_in(event) or 0 for event in ends.values()),
+        last_end=_words(last) if last is not None else "",
+    )
+
+
+def bars_at(bars: Sequence[JobBar], at: float) -> list[JobBar]:
+    """As they were then: what had begun, and went on where its end came later. Nobody knew yet how that would be."""
+    found = []
+    for bar in bars:
+        begun = [part for part in bar.parts if part.start <= at]
+        parts = [
+            part if part.end is not None and part.end <= at else part.model_copy(update={"end": None}) for part in begun
+        ]
+        if parts and (len(parts) < len(bar.parts) or parts[-1].end is None):
+            found.append(bar.model_copy(update={"parts": tuple(parts), "verdict": "", "words": "", "lost": None}))
+        elif parts:
+            found.append(bar)
+    return found
 
 
 def bars_of(facts: SlotFacts, events: Iterable[Event], now: float) -> list[JobBar]:
@@ -36,8 +62,8 @@ def bars_of(facts: SlotFacts, events: Iterable[Event], now: float) -> list[JobBa
                 job=ids.get(job.attempt, ""),
                 parts=(*gap, *_own(job, now)),
                 verdict=str(ended.get("verdict") or "") if ended else "",
-                words=end_words(str(ended.get("verdict")), str(ended.get("cause") or "")) if ended else "",
-                lost=lost_in(ended) if ended else None,
+                words=_words(ended) if ended else "",
+                lost=_lost_in(ended) if ended else None,
             )
         )
         end = end_of(job, now)
@@ -64,6 +90,16 @@ def _told(events: Iterable[Event]) -> tuple[dict[int, str], dict[int, Event]]:
         if event.get("kind") == "ended":
             ends.setdefault(attempt, event)
     return ids, ends
+
+
+def _words(ended: Event) -> str:
+    return end_words(str(ended.get("verdict")), str(ended.get("cause") or ""))
+
+
+def _lost_in(ended: Event) -> int | None:
+    """Steps that a job made after its last save, from the event of its end; None where it told none."""
+    step, saved = ended.get("step"), ended.get("checkpoint_step")
+    return max(0, step - saved) if isinstance(step, int) and isinstance(saved, int) else None
 
 
 def _own(job: JobFacts, now: float) -> tuple[Span, ...]:

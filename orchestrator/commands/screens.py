@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from anchorleg.words import lines_shown
+from anchorleg.printable import lines_shown, on_one_line
 from orchestrator.commands import completion
 from orchestrator.commands.options import ConfigOption, JsonOption, NameArgument, console, locate
 from orchestrator.errors import ConfigError
@@ -21,8 +21,6 @@ def status(
     config: ConfigOption = None,
     as_json: JsonOption = False,
     again: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
-    page: Annotated[int, typer.Option("--page", min=1, help="Which of many slots: as many as the terminal holds.")] = 1,
-    everything: Annotated[bool, typer.Option("--all", help="All slots, however many.")] = False,
     price: Annotated[
         float | None, typer.Option(help="What all running jobs cost an hour together: says what steps cost.")
     ] = None,
@@ -31,29 +29,24 @@ def status(
 
     Its job, how far the training is, when it will be done, and why it waits, where it does.
     """
+    from orchestrator.screens.forecast import cost_of, cost_words
     from orchestrator.screens.reading import run_view
+    from orchestrator.screens.status import plain_lines, run_table, watch
 
     if price is not None and (again or not 0 < price < float("inf")):
         raise ConfigError("cli.price")
     run_dir, out = locate(name, config), console()
     if again:
-        from orchestrator.screens.watch import watch
-
         watch(run_dir, out, as_json=as_json)
         return
     view = run_view(run_dir)
-    from orchestrator.screens.cost import cost_of, cost_words
-
     cost = cost_of(view, price) if price is not None else None
     if as_json:
         more = {"cost": cost.model_dump(mode="json") if cost is not None else None} if price is not None else {}
         print(json.dumps({**view.model_dump(mode="json"), **more}, indent=2))
         return
-    from orchestrator.screens.status import plain_lines, run_table
-
     if out.is_terminal:
-        height = None if everything else out.height
-        out.print(run_table(view, time.time(), out.width, height=height, page=page))
+        out.print(run_table(view, time.time(), out.width))
     else:
         print(lines_shown(plain_lines(view, time.time())))
     if price is not None:
@@ -131,8 +124,8 @@ def goodput(name: NameArgument = None, config: ConfigOption = None, as_json: Jso
 
 def runs(as_json: JsonOption = False) -> None:
     """List the runs that were started from this account."""
-    from orchestrator.run.rundir import entries
-    from orchestrator.screens.cells import runs_table
+    from orchestrator.run.registry import entries
+    from orchestrator.screens.cells import table
 
     known = entries()
     if as_json:
@@ -140,7 +133,10 @@ def runs(as_json: JsonOption = False) -> None:
     elif not known:
         print("No run was started from this account yet: begin one with `orchestrator start`.")
     elif (out := console()).is_terminal:
-        out.print(runs_table(known, out.width), soft_wrap=True)
+        names = ["run", "id", "started", "folder"]
+        starts = [time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.registered_at)) for entry in known]
+        cells = [(e.run_name, e.run_id, start, e.run_dir) for e, start in zip(known, starts, strict=True)]
+        out.print(table(names, [[on_one_line(cell) for cell in row] for row in cells], left=names), soft_wrap=True)
     else:
         for entry in known:
             print(lines_shown([f"{entry.run_name}\t{entry.run_id}\t{entry.run_dir}"]))

@@ -85,7 +85,7 @@ class RunDisplay:
                 view, out = run_view(self.run_dir), self.out
             except (OSError, AnchorlegError):
                 return
-            self.live.update(run_table(view, time.time(), out.width, height=out.height, again=True), refresh=True)
+            self.live.update(run_table(view, time.time(), out.width, height=out.height), refresh=True)
 
     def shown(self) -> None:
         """Redraw if it is time to."""

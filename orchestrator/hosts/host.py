@@ -22,6 +22,7 @@ from orchestrator.decisions.models import Ledger, SlotStatus
 from orchestrator.decisions.requests import TIME_OVER, Control
 from orchestrator.disk import read_json
 from orchestrator.errors import (
+    AnchorlegError,
     ConfigError,
     HandedOver,
     Interrupted,
@@ -46,8 +47,8 @@ from orchestrator.run.rundir import Run, RunDir, load_run, make_executor, regist
 from orchestrator.run.starting import StartRequest
 from orchestrator.screens.board import BoardWriter
 from orchestrator.screens.cells import slots_words
+from orchestrator.screens.goodput import goodput_lines, goodput_of, goodput_table
 from orchestrator.screens.reading import run_view
-from orchestrator.screens.summary import summarise, summary_lines, summary_table
 from orchestrator.screens.timeline import clock
 
 #: In the environment of a process that a `start` puts into the background: the newest wish when that was typed.
@@ -250,11 +251,13 @@ def report_end(controller: Controller, run: Run, run_dir: RunDir, out: Console) 
             by_jobs = run.executor == "slurm" and run.config.relay.failover_tick
             raise Interrupted("controller.ended-jobs-relay" if by_jobs else "controller.ended-jobs-go-on", name=name)
         raise Interrupted("controller.ended", name=name)
-    summary = summarise(run_view(run_dir, events=True))
-    if out.is_terminal:
-        out.print(summary_table(summary, out.width))
-    else:
-        print(lines_shown(summary_lines(summary)))
+    with suppress(AnchorlegError):  # a damaged file of a job is no reason to end in another way
+        now = time.time()
+        spent = goodput_of(run_view(run_dir, now, jobs=None), now)
+        if out.is_terminal:
+            out.print(goodput_table(spent, out.width))
+        else:
+            print(lines_shown(goodput_lines(spent)))
     print(lines_shown(places_of_results(run_dir, run.config.slots)))
     if controller.control.by == PREEMPTED:
         report_leaving(controller.ledger, controller.run.config)

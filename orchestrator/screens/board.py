@@ -70,7 +70,7 @@ def board_of(view: RunView, now: float) -> Board:
     for jobs, told, slots in _SIZES:
         board = Board(
             at=now,
-            view=bare.model_copy(update={"slots": bare.slots[:slots]}),
+            view=_first(bare, slots),
             times=tuple(_newest(one, jobs) for one in facts[:slots] if jobs),
             older=_older(facts[:slots], jobs, counts) if jobs else {},
             events=tuple(_fact(event, view.run_dir) for event in events[len(events) - told :]),
@@ -78,6 +78,12 @@ def board_of(view: RunView, now: float) -> Board:
         if len(line_of(board)) <= MOST_BYTES:
             break
     return board
+
+
+def _first(view: RunView, slots: int | None) -> RunView:
+    """With so many slots, and of the experiments with so many of the best."""
+    queue = view.queue and view.queue.model_copy(update={"best": view.queue.best[:slots]})
+    return view.model_copy(update={"slots": view.slots[:slots], "queue": queue})
 
 
 def _older(facts: Sequence[SlotFacts], most: int, counts: Mapping[int, int]) -> dict[int, int]:

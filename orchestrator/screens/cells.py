@@ -1,16 +1,12 @@
-"""Short texts that several screens share, tables of them, and the table of `runs`."""
+"""Short texts that several screens share, and tables of them."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Sequence
 
-from rich.console import Group, RenderableType
 from rich.text import Text
 
-from anchorleg.words import INDENT, counted, on_one_line
-from orchestrator.notation import format_duration
-from orchestrator.run.rundir import Entry
+from anchorleg.words import counted
 from orchestrator.screens.runview import StaleLedger
 from orchestrator.screens.timeline import clock
 
@@ -51,19 +47,6 @@ def fits(names: Sequence[str], rows: Sequence[Sequence[str]], width: int, *, gap
     """Whether `table` is at most `width` characters wide."""
     widths = widths_of(names, rows)
     return sum(widths) + gap * (len(widths) - 1) <= width
-
-
-def runs_table(entries: Sequence[Entry], width: int) -> RenderableType:
-    """The registered runs. Where it is narrow, a run's folder has a line of its own."""
-    names = ["run", "id", "started", "folder"]
-    starts = [time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.registered_at)) for entry in entries]
-    cells = [(e.run_name, e.run_id, start, e.run_dir) for e, start in zip(entries, starts, strict=True)]
-    rows = [[on_one_line(cell) for cell in row] for row in cells]
-    if fits(names, rows, width):
-        return table(names, rows, left=names)
-    lines = table(names[:-1], [row[:-1] for row in rows], left=names).split("\n")
-    below = [Text(f"{INDENT}{row[-1]}", style="dim") for row in rows]
-    return Group(lines[0], *(line for pair in zip(lines[1:], below, strict=True) for line in pair))
 
 
 def ranges(numbers: Sequence[int]) -> str:

@@ -1,4 +1,5 @@
-"""When a slot's training will be done, as far as that can be said, and all of a run's experiments at a glance. Pure.
+"""When a slot's training will be done, as far as that can be said; all of a run's experiments at a glance; and what
+steps cost, at a price that the user names. Pure.
 
 Only what is known is counted: the steps that are left at the present rate, and for each further job that they need the
 wait that this slot has had between its last jobs. Where no wait is known yet the forecast says that it leaves them out.
@@ -11,28 +12,19 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
-from typing import NamedTuple
 
+from anchorleg.words import counted
 from orchestrator.config import RunConfig
 from orchestrator.decisions.models import Attempt, Slot, SlotStatus, Verdict
 from orchestrator.decisions.verdicts import ASKED_TO
-from orchestrator.screens.runview import STATES, Forecast, QueueView, SlotScore
+from orchestrator.executors.base import Frozen
+from orchestrator.screens.cells import number, span
+from orchestrator.screens.runview import STATES, Forecast, QueueView, RunView, SlotScore
 
 #: In these a job has a place; one that waits in the queue has none yet.
 AT_WORK = frozenset({"running", "handing over", "starting", "stalled", "suspended"})
-#: So many of the best are told.
-BEST = 5
-
-
-class Work(NamedTuple):
-    """A slot's steps behind and before it. `total`, `rate` (steps a second): None where it is not known. `is_over`:
-    nothing more is to come, and it only tells of the others.
-    """
-
-    step: int
-    total: int | None
-    rate: float | None
-    is_over: bool = False
+#: The unit in which the costs of trainings are compared.
+MANY_STEPS = 1_000_000
 
 
 def queue_view(
@@ -46,13 +38,15 @@ def queue_view(
         for slot in slots
         if slot.best is not None
     ]
-    work = [_work_of(slot, rate) for slot, rate in zip(slots, rates, strict=True)]
+    paces = [rate or _pace_of(slot) for slot, rate in zip(slots, rates, strict=True)]
     return QueueView(
         counts={state: counts[state] for state in (*STATES, *sorted(counts.keys() - set(STATES))) if counts[state]},
         metric=config.queue.metric,
-        best=tuple(sorted(scores, key=lambda score: (sign * score.value, score.slot))[:BEST]),
-        finish_in_s=None if config.queue.halving is not None else left_s(work, places),
-        rates_known=sum(one.rate is not None and not one.is_over for one in work),
+        best=tuple(sorted(scores, key=lambda score: (sign * score.value, score.slot))),
+        finish_in_s=None if config.queue.halving is not None else left_s(slots, paces, places),
+        rates_known=sum(
+            pace is not None and slot.status is SlotStatus.ACTIVE for slot, pace in zip(slots, paces, strict=True)
+        ),
     )
 
 
@@ -62,26 +56,24 @@ def places_of(states: Sequence[str], max_jobs: int | None, full_at: int | None) 
     return places if full_at is None else max(1, min(places, full_at))
 
 
-def _work_of(slot: Slot, rate: float | None) -> Work:
-    """By its present rate, else by what its ended jobs came to."""
-    if rate is None and slot.worked_s > 0 and slot.step > 0:
-        rate = slot.step / slot.worked_s
-    return Work(slot.step, slot.total, rate or None, slot.status is not SlotStatus.ACTIVE)
+def _pace_of(slot: Slot) -> float | None:
+    """Steps a second, by what its ended jobs came to."""
+    return slot.step / slot.worked_s if slot.worked_s > 0 and slot.step > 0 else None
 
 
-def left_s(work: Sequence[Work], places: int) -> float | None:
-    """Seconds until all are done on so many places; None where no rate is known. A slot of unknown rate or length is
+def left_s(slots: Sequence[Slot], paces: Sequence[float | None], places: int) -> float | None:
+    """Seconds until all are done on so many places; None where no pace is known. A slot of unknown pace or length is
     taken for the median of the others. Waits in the queue come on top.
     """
-    rates = [one.rate for one in work if one.rate is not None]
-    totals = [one.total for one in work if one.total is not None]
-    if not rates or not totals:
+    known = [pace for pace in paces if pace is not None]
+    totals = [slot.total for slot in slots if slot.total is not None]
+    if not known or not totals:
         return None
-    usual_rate, usual_total = median(rates), median(totals)
+    usual_pace, usual_total = median(known), median(totals)
     each = [
-        max(0.0, (usual_total if one.total is None else one.total) - one.step) / (one.rate or usual_rate)
-        for one in work
-        if not one.is_over
+        max(0.0, (usual_total if slot.total is None else slot.total) - slot.step) / (pace or usual_pace)
+        for slot, pace in zip(slots, paces, strict=True)
+        if slot.status is SlotStatus.ACTIVE
     ]
     return max(sum(each) / places, *each) if each else None
 
@@ -95,6 +87,8 @@ def forecast(
     if steps_per_s <= 0 or steps_left < 0:
         return None
     training_s = steps_left / steps_per_s
+    if not math.isfinite(training_s):
+        return None
     rest_s = training_s - max(0.0, left_in_job_s) if left_in_job_s is not None else 0.0
     if rest_s <= 0:
         return Forecast(finish_in_s=training_s, more_jobs=0, waits_included=True)
@@ -113,3 +107,54 @@ def waits_between(attempts: Sequence[Attempt]) -> list[float]:
         if before.ended_at is not None and after.started_at is not None
         if before.asked != ASKED_TO and before.verdict is not Verdict.CANCELLED
     ]
+
+
+class Cost(Frozen):
+    """At `per_hour` for all that runs now, in any currency: of a million steps, and of what is left. `left_s`:
+    until the last running slot is done, at its present rate; None where some slot's length is not known. `others`:
+    slots that have more to do and are not measured, so they are in none of this.
+    """
+
+    per_hour: float
+    steps_per_s: float
+    per_million_steps: float
+    left_steps: int
+    left_s: float | None
+    left: float | None
+    others: int
+
+
+def cost_of(view: RunView, per_hour: float) -> Cost | None:
+    """None where no slot that runs has been measured."""
+    measured = [(slot, slot.rate) for slot in view.slots if slot.rate]
+    if not measured:
+        return None
+    steps_per_s = sum(rate for _, rate in measured)
+    left = [(max(0, slot.total - (slot.step or 0)), rate) for slot, rate in measured if slot.total is not None]
+    left_s = max(steps / rate for steps, rate in left) if len(left) == len(measured) else None
+    over = {"finished", "failed", "dropped", "behind"}
+    return Cost(
+        per_hour=per_hour,
+        steps_per_s=steps_per_s,
+        per_million_steps=MANY_STEPS / steps_per_s / 3600 * per_hour,
+        left_steps=sum(steps for steps, _ in left),
+        left_s=left_s,
+        left=left_s / 3600 * per_hour if left_s is not None else None,
+        others=sum(
+            not (slot.rate or slot.state in over or (slot.total is not None and (slot.step or 0) >= slot.total))
+            for slot in view.slots
+        ),
+    )
+
+
+def cost_words(cost: Cost | None, per_hour: float) -> str:
+    """One line for people."""
+    price = f"at {per_hour:g} an hour"
+    if cost is None:
+        return f"{price}: no running slot has told how fast it is yet"
+    words = f"{price} and {cost.steps_per_s:,.1f} steps/s: {number(MANY_STEPS)} steps ≈ {cost.per_million_steps:,.2f}"
+    if cost.left_s is not None and cost.left is not None:
+        words += f"; the {number(cost.left_steps)} that are left ≈ {cost.left:,.2f} (in {span(cost.left_s)})"
+    if cost.others:
+        words += f"; not in it: {counted(cost.others, 'slot')} with more to do and no measured rate now"
+    return f"{words}; restarts and idle time come on top"

@@ -14,7 +14,7 @@ limit on jobs, nobody's controller, a stop).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from pydantic import computed_field
 from rich.console import Group, RenderableType
@@ -42,8 +42,8 @@ KINDS = (
 HOUR_S = 3600.0
 #: Below this a duration is shown in seconds with a digit behind the point.
 SHORT_S = 60.0
-#: From here on hours say enough; on narrow terminals, days from there on.
-LONG_S, DAYS_S = 100 * HOUR_S, 1000 * HOUR_S
+#: From here on hours say enough.
+LONG_S = 100 * HOUR_S
 #: What the words mean, under the table.
 LEGEND = "goodput = productive / (start-up + productive + lost + saving)"
 
@@ -197,17 +197,16 @@ def _gap(start: float, proven_at: float, submitted_at: float | None, end: float)
 
 
 def goodput_table(view: RunGoodput, width: int) -> RenderableType:
-    """One line a slot, and their sum where there are several. Where it is narrow, the times are written short; where
-    that is too wide, too, it is the lines for a pipe: no column and no digit is lost.
+    """One line a slot, and their sum where there are several. Where that is too wide it is the lines for a pipe: no
+    column and no digit is lost.
     """
     names = ["slot", "jobs", "goodput", *(name for name, _ in KINDS)]
-    for written in (duration, short):
-        rows = [_cells(str(slot.slot), len(slot.jobs), slot.times, written) for slot in view.slots]
-        if len(view.slots) > 1:
-            rows.append(_cells("all", _jobs(view), view.times, written))
-        if fits(names, rows, width, gap=1):
-            old = [Text(folded(line, width), style="yellow") for line in _stale_lines(view)]
-            return Group(*old, table(names, rows, gap=1), Text(LEGEND, style="dim"))
+    rows = [_cells(str(slot.slot), len(slot.jobs), slot.times) for slot in view.slots]
+    if len(view.slots) > 1:
+        rows.append(_cells("all", _jobs(view), view.times))
+    if fits(names, rows, width, gap=1):
+        old = [Text(folded(line, width), style="yellow") for line in _stale_lines(view)]
+        return Group(*old, table(names, rows, gap=1), Text(LEGEND, style="dim"))
     return Group(*(Text(folded(line, width)) for line in goodput_lines(view)), Text(folded(LEGEND, width), style="dim"))
 
 
@@ -225,9 +224,9 @@ def _jobs(view: RunGoodput) -> int:
     return sum(len(slot.jobs) for slot in view.slots)
 
 
-def _cells(name: str, jobs: int, times: Times, written: Callable[[float], str]) -> list[str]:
+def _cells(name: str, jobs: int, times: Times) -> list[str]:
     shown = (getattr(times, field) for _, field in KINDS)
-    return [name, f"{jobs:,}", share(times), *("" if seconds <= 0 else written(seconds) for seconds in shown)]
+    return [name, f"{jobs:,}", share(times), *("" if seconds <= 0 else duration(seconds) for seconds in shown)]
 
 
 def _line(name: str, jobs: int, times: Times) -> str:
@@ -240,17 +239,6 @@ def duration(seconds: float) -> str:
     if seconds < SHORT_S:
         return f"{seconds:.1f} s"
     return format_duration(seconds) if seconds < LONG_S else f"{seconds / HOUR_S:,.0f} h"
-
-
-def short(seconds: float) -> str:
-    """`12 s`, `45 min`, `3.4 h`, `345 h` or `1,234 d`: for narrow terminals."""
-    if seconds < SHORT_S:
-        return f"{seconds:.0f} s"
-    if seconds < HOUR_S:
-        return f"{seconds / SHORT_S:.0f} min"
-    if seconds < DAYS_S:
-        return f"{seconds / HOUR_S:.1f} h" if seconds < LONG_S else f"{seconds / HOUR_S:.0f} h"
-    return f"{seconds / (24 * HOUR_S):,.0f} d"
 
 
 def share(times: Times) -> str:

@@ -114,7 +114,7 @@ class SlotScore(View):
 
 
 class QueueView(View):
-    """The experiments of a run. `counts`: how many slots are in each state. `best`: by `metric`, the best first.
+    """The experiments of a run. `counts`: how many slots are in each state. `best`: all by `metric`, the best first.
     `finish_in_s`: until all are done, as far as rates are known; `rates_known`: of how many slots they are.
     """
 

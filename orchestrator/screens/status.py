@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import math
+import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.text import Text
 
-from anchorleg.words import counted, folded
+from anchorleg.printable import lines_shown
+from anchorleg.words import counted
+from anchorleg.wrapping import folded
 from orchestrator.decisions.models import Verdict
 from orchestrator.decisions.verdicts import PREEMPTED
 from orchestrator.failover import SILENT_S as FAILOVER_S
-from orchestrator.notation import format_duration
+from orchestrator.run.rundir import RunDir
 from orchestrator.screens.cells import GAP, ago, number, slots_words, span, stale_words, table, widths_of
+from orchestrator.screens.reading import run_view
 from orchestrator.screens.runview import STATES, RunView, SlotView
 from orchestrator.screens.timeline import at_and_in, clock, end_words
 
@@ -40,67 +45,44 @@ SILENT_S = 120.0
 AROUND_ROWS = 10
 #: However low the terminal is.
 LEAST_ROWS = 5
+#: As often as a person reads; a look is a few small files.
+WATCH_S = 2.0
 #: Of the best experiments, in one line.
 BEST_SHOWN = 3
 #: In these a slot has nothing to do, and the next step is a person's.
 _ENDS = frozenset({"failed", "paused", "blind", "uncertain"})
 #: In place of the time that a job has left.
 OVER = "over"
-#: Of the bar, of an experiment's name, and of a field in a name that is too long, in characters.
-BAR_WIDTH, NAME_WIDTH, FIELD_WIDTH = 16, 32, 4
+#: Of an experiment's name, in characters.
+NAME_WIDTH = 32
 #: So many givers of experience are named; a class is more, and `syncd contributors` shows all.
 NAMED = 5
 #: Field of a progress report, and who gave the experience that it counts.
 _WHO = {"contributors": "others", "group": "its group"}
 
 
-def run_table(
-    view: RunView, now: float, width: int, *, height: int | None = None, page: int = 1, again: bool = False
-) -> RenderableType:
+def run_table(view: RunView, now: float, width: int, *, height: int | None = None) -> RenderableType:
     """The picture of one run, as wide as the terminal allows: the rarer columns go first, and notes have lines.
 
-    `height`: of the terminal, None: all slots are shown; else those of `page`. `again`: it is redrawn, nobody turns it.
+    `height`: of a terminal that is redrawn. Of more slots than it holds those are shown that do something.
     """
-    whole, room = view, len(view.slots) if height is None else max(LEAST_ROWS, height - AROUND_ROWS)
-    places, pages = page_of([slot.state for slot in view.slots], room, page)
-    view = view.model_copy(update={"slots": tuple(view.slots[place] for place in places)})
+    slots, whole = view.slots, view
+    if height is not None and len(slots) > (room := max(LEAST_ROWS, height - AROUND_ROWS)):
+        rank = {state: place for place, state in enumerate(STATES)}
+        slots = tuple(sorted(slots, key=lambda slot: rank.get(slot.state, len(STATES)))[:room])
+        view = view.model_copy(update={"slots": slots})
     lines: list[RenderableType] = [Text(folded(headline(view), width), style="bold")]
     lines += [Text(folded(line, width), style="yellow" if urgent else "dim") for line, urgent in about(whole, now)]
-    if view.slots:
-        lines.append(_slots_table(view.slots, now, width))
-    if pages > 1:
-        more = f"; `--page {page + 1}` shows more, `--all` all" if page < pages else "; `--all` shows all"
-        lines.append(Text(f"page {min(page, pages)} of {pages}" + ("" if again else more), style="dim"))
+    if slots:
+        lines.append(_slots_table(slots, now, width))
+    if len(slots) < len(whole.slots):
+        lines.append(Text(f"{len(slots)} of {len(whole.slots)} slots; `orchestrator status` shows all", style="dim"))
     return Group(*lines, *(Text(folded(line, width), style="dim") for line in note_lines(view, now)))
-
-
-def page_of(states: Sequence[str], room: int, page: int) -> tuple[list[int], int]:
-    """Which of the slots (their places in `states`) are shown on `page` (from 1), and how many pages there are. Where
-    all fit they stand in their own order, else those that do something come first.
-    """
-    if len(states) <= room:
-        return list(range(len(states))), 1
-    rank = {state: place for place, state in enumerate(STATES)}
-    order = sorted(range(len(states)), key=lambda place: (rank.get(states[place], len(STATES)), place))
-    pages = math.ceil(len(order) / room)
-    first = (min(page, pages) - 1) * room
-    return order[first : first + room], pages
 
 
 def _slots_table(slots: Sequence[SlotView], now: float, width: int) -> Text:
     cells = {column.name: [column.cell(slot, now) for slot in slots] for column in _COLUMNS}
     cells = {name: column for name, column in cells.items() if any(column)}
-    shown = _fitting(cells, width)
-    if _WANTED & cells.keys() - set(shown) and "step" in cells:
-        cells["step"] = [steps(slot, short) for slot in slots]
-        shown = _fitting(cells, width)
-    rows = list(zip(*(cells[name] for name in shown), strict=True))
-    colours = {"state": _COLOURS, "progress": dict.fromkeys(cells.get("progress", ()), "green")}
-    return table(shown, rows, left=_LEFT, style=lambda name, cell: colours.get(name, {}).get(cell, ""))
-
-
-def _fitting(cells: Mapping[str, Sequence[str]], width: int) -> list[str]:
-    """The names of the columns that there is room for."""
     widths = dict(zip(cells, widths_of(list(cells), list(zip(*cells.values(), strict=True))), strict=True))
     room, kept = width, set()
     for column in sorted(_COLUMNS, key=lambda column: column.rank):
@@ -109,7 +91,9 @@ def _fitting(cells: Mapping[str, Sequence[str]], width: int) -> list[str]:
             if room < -GAP:
                 break
             kept.add(column.name)
-    return [name for name in cells if name in kept]
+    shown = [name for name in cells if name in kept]
+    rows = list(zip(*(cells[name] for name in shown), strict=True))
+    return table(shown, rows, left=_LEFT, style=lambda name, cell: _COLOURS.get(cell, "") if name == "state" else "")
 
 
 def headline(view: RunView) -> str:
@@ -230,14 +214,6 @@ def steps(slot: SlotView, written: Callable[[int], str]) -> str:
     return "/".join(parts) if slot.step is not None else ""
 
 
-def bar(slot: SlotView) -> str:
-    """How much of the training is done, as a bar; full only when all is."""
-    if not slot.total:
-        return ""
-    done = min(slot.step or 0, slot.total) * BAR_WIDTH // slot.total
-    return "━" * done + "╌" * (BAR_WIDTH - done)
-
-
 def short(value: int) -> str:
     """Three digits of a large number, cut off, not rounded up: what is not done is not shown as done."""
     for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
@@ -262,10 +238,7 @@ def metric(value: float | None) -> str:
 
 
 def shortened(name: str) -> str:
-    """The name of an experiment; of a long one the fields are cut to their first letters, and then its middle."""
-    if len(name) > NAME_WIDTH:
-        parts = (part.partition("=") for part in name.split(","))
-        name = ",".join(f"{field[:FIELD_WIDTH]}={value}" if equals else field for field, equals, value in parts)
+    """The name of an experiment; a long one without its middle."""
     if len(name) > NAME_WIDTH:
         name = f"{name[: NAME_WIDTH // 2]}…{name[-(NAME_WIDTH - NAME_WIDTH // 2 - 1) :]}"
     return name
@@ -335,9 +308,8 @@ _COLUMNS = (
     _Column("experiment", 3, lambda slot, _: shortened(slot.name)),
     _Column("job", 1, lambda slot, _: slot.job_id or ""),
     _Column("state", 0, lambda slot, _: slot.state),
-    _Column("progress", 9, lambda slot, _: bar(slot)),
-    _Column("step", 2, lambda slot, _: steps(slot, number)),
-    _Column("saved at", 10, lambda slot, _: number(slot.checkpoint_step)),
+    _Column("step", 2, lambda slot, _: steps(slot, short)),
+    _Column("saved at", 10, lambda slot, _: short(slot.checkpoint_step) if slot.checkpoint_step is not None else ""),
     _Column("steps/s", 4, lambda slot, _: rate(slot)),
     _Column("best", 3, lambda slot, _: metric(slot.best)),
     _Column("success", 7, lambda slot, _: success(slot)),
@@ -347,6 +319,76 @@ _COLUMNS = (
     _Column("next job", 5, lambda slot, _: next_job(slot)),
     _Column("jobs", 8, lambda slot, _: str(slot.jobs)),
 )
-_LEFT = ("slot", "experiment", "job", "state", "progress")
-#: Where these do not fit, steps are written short.
-_WANTED = {"steps/s", "success", "GPU", "job ends in", "done in", "next job"}
+_LEFT = ("slot", "experiment", "job", "state")
+
+
+# --- again and again --------------------------------------------------------------------------------------------------
+
+
+def watch(run_dir: RunDir, out: Console, *, as_json: bool, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Show the run until interrupted, which is no error. Errors: as `run_view`; a file that cannot be read for the
+    moment is tried again.
+    """
+    try:
+        if out.is_terminal and not as_json:
+            _on_terminal(run_dir, out, sleep)
+        else:
+            _in_pipe(run_dir, as_json=as_json, sleep=sleep)
+    except KeyboardInterrupt:
+        return
+
+
+def _on_terminal(run_dir: RunDir, out: Console, sleep: Callable[[float], None]) -> None:
+    view = run_view(run_dir)
+    try:
+        with Live(console=out, screen=True, auto_refresh=False) as live:
+            while True:
+                now = time.time()
+                live.update(run_table(view, now, out.width, height=out.height), refresh=True)
+                sleep(WATCH_S)
+                view = _look(run_dir, view)
+    finally:
+        out.print(run_table(view, time.time(), out.width, height=out.height))
+
+
+def _in_pipe(run_dir: RunDir, *, as_json: bool, sleep: Callable[[float], None]) -> None:
+    view, told = run_view(run_dir), dict[str, Any]()
+    while True:
+        now = time.time()
+        before, told = told, marks(view)
+        if as_json and told != before:
+            print(view.model_dump_json(), flush=True)
+        elif told != before:
+            for line in changes(view, before, told, now):
+                print(lines_shown([f"{time.strftime('%H:%M:%S', time.localtime(now))}  {line}"]), flush=True)
+        sleep(WATCH_S)
+        view = _look(run_dir, view)
+
+
+def _look(run_dir: RunDir, before: RunView) -> RunView:
+    try:
+        return run_view(run_dir)
+    except OSError:  # a network folder that is away for a moment; the next look is soon
+        return before
+
+
+def marks(view: RunView) -> dict[str, Any]:
+    """What a change is: by part of the run, everything that does not merely count on."""
+    run = {"state": view.state, "controller": view.controller, "blind": view.blind_since, "nodes": view.excluded_nodes}
+    run["stale"] = view.stale is not None and view.stale.since
+    return {"run": json.dumps(run, default=str)} | {f"slot {slot.slot}": _mark(slot) for slot in view.slots}
+
+
+def _mark(slot: SlotView) -> tuple[Any, ...]:
+    successor = slot.successor.job_id if slot.successor else None
+    saved = slot.checkpoint_step
+    return slot.state, slot.why, slot.job_id, slot.attempt, slot.jobs, saved, slot.last_verdict, successor, slot.warning
+
+
+def changes(view: RunView, before: dict[str, Any], after: dict[str, Any], now: float) -> list[str]:
+    """The lines that are new since `before` (as `marks` made it)."""
+    lines = []
+    if after["run"] != before.get("run"):
+        lines += [headline(view), *(line for line, _ in about(view, now))]
+    changed = {name for name, mark in after.items() if before.get(name) != mark}
+    return lines + [plain_line(slot, now) for slot in view.slots if f"slot {slot.slot}" in changed]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from accounts import Account, missing_account_parts, throw_away_accounts
+from browser import WEBGL, Pages, a_browser, missing_browser_parts
 from container import Container, missing_container_parts
 from laptops import Machine, machines
 from needs import need
@@ -109,3 +110,20 @@ def friend(ordinary_account: Account | None, tmp_path: Path) -> Iterator[Friend]
         yield made
         if ordinary_account:
             shutil.rmtree(made.shared.path.parent)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Pages]:
+    """Chromium, one for all tests of a file."""
+    need("a browser", missing_browser_parts())
+    with a_browser(*WEBGL) as opened:
+        yield opened
+
+
+@pytest.fixture
+def pages(browser: Pages) -> Iterator[Pages]:
+    """Its pages, none of which may complain of anything."""
+    browser.errors.clear()
+    yield browser
+    browser.close()
+    assert browser.errors == []

@@ -17,11 +17,9 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from browser import a_browser, missing_browser_parts
 from builders import NOW
 from daemons import PATIENCE_S, processes_with, sweep, wait_for
 from laptops import end
-from needs import need
 from sshd import Laptop, Sshd
 from typist import Typist
 from viewer_entrance import enter as show_token
@@ -198,18 +196,6 @@ def test_a_killed_laptop_leaves_nothing_on_the_login_node(far: Far) -> None:
 
 
 @pytest.mark.long
-def test_a_killed_far_viewer_comes_again_at_the_same_address(far: Far) -> None:
-    child, url = far.start()
-    [there] = far.far_viewers()
-    os.kill(there, signal.SIGKILL)
-    wait_for(lambda: "is here again" in far.said(), "another one")
-    assert "trying again, and again" in far.said()
-    assert picture_at(url)["run"]["name"] == NAME
-    assert there not in far.far_viewers()
-    assert child.poll() is None
-
-
-@pytest.mark.long
 def test_a_login_node_that_was_away_comes_again(far: Far) -> None:
     child, url = far.start()
     far.server.pause()
@@ -258,22 +244,6 @@ def test_a_laptop_that_was_stopped_for_long_finds_its_page_again(far: Far) -> No
     os.kill(child.pid, signal.SIGCONT)
     wait_for(lambda: is_served(url), "the page")
     assert picture_at(url)["run"]["name"] == NAME
-
-
-@pytest.mark.long
-def test_an_open_page_goes_on_after_the_link_was_cut(far: Far) -> None:
-    need("a browser", missing_browser_parts())
-    with a_browser() as pages:
-        _, url = far.start()
-        page = pages.open(url)
-        page.get_by_role("heading", name=NAME).wait_for()
-        far.server.stop()
-        page.get_by_text("no connection to the viewer; trying again").wait_for()
-        far.server.start()
-        page.get_by_text("no connection to the viewer; trying again").wait_for(state="detached")
-        page.get_by_role("heading", name=NAME).wait_for()
-        pages.close()
-        assert pages.errors == []
 
 
 @pytest.mark.long

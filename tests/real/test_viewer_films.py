@@ -6,12 +6,11 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import REPOSITORY, WEBGL, Pages, a_browser, a_viewer, missing_browser_parts
+from browser import REPOSITORY, Pages, a_viewer
 from daemons import PATIENCE_S, WORK_S
 from fake_agents import FakeAgent, live_folder, swing
 from needs import need
@@ -29,21 +28,6 @@ from trainer.errors import ConfigError
 from trainer.machine import drawing
 
 pytestmark = pytest.mark.trainer
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Pages]:
-    need("a browser", missing_browser_parts())
-    with a_browser(*WEBGL) as opened:
-        yield opened
-
-
-@pytest.fixture
-def pages(browser: Pages) -> Iterator[Pages]:
-    browser.errors.clear()
-    yield browser
-    browser.close()
-    assert [error for error in browser.errors if "readback" not in error] == []
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +64,6 @@ def test_the_command_of_a_tile_makes_a_film_of_that_agent(pages: Pages, tmp_path
     an_arm(shared, run_id)
     an_arm(shared, run_id, seq=2, step=200, seed=1)
     agent, over = FakeAgent(live_folder(shared, run_id, 0)), threading.Event()
-    env = {**{name: value for name, value in os.environ.items() if name != "DISPLAY"}, "SSH_CONNECTION": "1 2 3 4"}
 
     def go_on() -> None:
         k = 0
@@ -91,7 +74,7 @@ def test_the_command_of_a_tile_makes_a_film_of_that_agent(pages: Pages, tmp_path
     thread = threading.Thread(target=go_on)
     thread.start()
     try:
-        with a_viewer(tmp_path, str(shown), env=env) as url:
+        with a_viewer(tmp_path, str(shown)) as url:
             page = pages.open(url)
             page.locator("summary", has_text="film").click()
             command = page.locator("details code.command").inner_text()

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import WEBGL, Pages, a_browser, a_viewer, missing_browser_parts
+from browser import Pages, a_viewer
 from daemons import wait_for
 from laptops import Machine, a_training
-from needs import need
 from relay import NewRelay, Relay
 from slurm_cluster import SlurmCluster
 
@@ -25,15 +24,6 @@ pytestmark = [pytest.mark.slurm, pytest.mark.trainer, pytest.mark.long]
 
 #: A picture of 67,000 triangles, drawn without a GPU.
 SMALL = ("--width", "160", "--height", "120")
-
-
-@pytest.fixture
-def pages() -> Iterator[Pages]:
-    need("a browser", missing_browser_parts())
-    with a_browser(*WEBGL) as opened:
-        yield opened
-        opened.close()
-        assert opened.errors == []
 
 
 def canvas(page: Any, slot: int) -> Any:
@@ -80,9 +70,7 @@ def test_agents_of_a_cluster_move_on_a_laptops_page(
     run_id = run_id_of(relay)
     assert not is_asked(shared, run_id), "nobody looks"
 
-    # A login by ssh plays nothing itself: what moves is the training.
-    env = {name: value for name, value in machine.env().items() if name != "DISPLAY"} | {"SSH_CONNECTION": "1 2 3 4"}
-    with a_viewer(tmp_path, str(machine.folder), *SMALL, env=env) as url:
+    with a_viewer(tmp_path, str(machine.folder), *SMALL) as url:
         page = pages.open(url)
         for slot in (0, 1):
             wait_for_moves(page, slot)

@@ -1,9 +1,8 @@
-"""The page in a real browser: of a real run, through the real command."""
+"""The page in a real browser."""
 
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -11,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Pages, a_browser, a_viewer, complaints, missing_browser_parts
+from browser import Pages, a_viewer, complaints
 from daemons import wait_for
-from needs import need
 from ports import free_ports
 from relay import NewRelay
 from viewer_entrance import served
@@ -21,26 +19,15 @@ from watched_runs import TASKS, a_watched_run, write_rows
 
 from viewer.cli import export_app
 from viewer.model import PageSnapshot, ViewChoice
-
-
-@pytest.fixture(scope="module")
-def pages() -> Iterator[Pages]:
-    need("a browser", missing_browser_parts())
-    with a_browser() as opened:
-        yield opened
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_complained_of(pages: Pages) -> Iterator[None]:
-    pages.errors.clear()
-    yield
-    pages.close()
-    assert pages.errors == []
+from viewer.sources.mirror import MirrorFolder
+from viewer.sources.runs import RunFolders
 
 
 @pytest.fixture
-def env() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name not in {"SSH_CONNECTION", "DISPLAY"}}
+def watched(tmp_path: Path) -> Iterator[str]:
+    """The address of a page of a run with everything in it."""
+    with served(RunFolders([a_watched_run(tmp_path / "mt10", time.time()).path], "mt10")) as (url, _):
+        yield url
 
 
 def panel(page: Any, name: str) -> Any:
@@ -52,12 +39,12 @@ def slot(page: Any, number: int) -> Any:
 
 
 @pytest.mark.long
-def test_the_page_follows_a_real_run_over_a_hand_over(pages: Pages, new_relay: NewRelay, env: dict[str, str]) -> None:
+def test_the_page_follows_a_real_run_over_a_hand_over(pages: Pages, new_relay: NewRelay) -> None:
     relay = new_relay(total=500, slots=2, held_at=20)
     relay.spawn("start")
     for number in (0, 1):
         relay.wait_for_step(20, number)
-    with a_viewer(relay.folder, str(relay.run_dir), env=env) as url:
+    with a_viewer(relay.folder, str(relay.run_dir)) as url:
         page = pages.open(url)
         page.get_by_text("20 of 500 steps").first.wait_for()
         slot(page, 1).locator('.badge[data-state="running"]').wait_for()
@@ -70,71 +57,32 @@ def test_the_page_follows_a_real_run_over_a_hand_over(pages: Pages, new_relay: N
         rows.locator("rect.part.running").first.wait_for(state="attached")  # read beside the card, not always at once
         rows.locator("rect.part.start-up").nth(1).wait_for(state="attached")
         assert rows.locator("rect.part.running").count() == 1, "the second job has made no step of its own"
-        page.reload()
-        slot(page, 0).get_by_text("2, 1 handed over").wait_for()
         relay.release()
         slot(page, 1).locator('.badge[data-state="finished"]').wait_for()
 
 
 @pytest.mark.long
 def test_the_page_says_that_the_viewer_is_gone_and_comes_back_with_the_next_address(
-    pages: Pages, tmp_path: Path, env: dict[str, str]
+    pages: Pages, tmp_path: Path
 ) -> None:
     a_watched_run(tmp_path / "mt10", time.time(), slots=1, jobs=1)
     port = free_ports(1)[0]
-    with a_viewer(tmp_path, "mt10", env=env, port=port) as url:
+    with a_viewer(tmp_path, "mt10", port=port) as url:
         page = pages.open(url)
         page.locator('[data-line="live"]').wait_for()
+        for address in (url.partition("#")[0], f"{url.partition('#')[0]}#{43 * 'x'}"):
+            bare = pages.open(address)
+            bare.locator('[data-line="refused"]').wait_for()
+            assert "mt10" not in bare.content()
+            assert bare.context.cookies() == []
     page.locator('[data-line="lost"]').wait_for()
-    with a_viewer(tmp_path, "mt10", env=env, port=port) as url:
+    with a_viewer(tmp_path, "mt10", port=port) as url:
         page.locator('[data-line="refused"]').wait_for()  # another viewer has another token
         page.evaluate("hash => { location.hash = hash; }", url.partition("#")[2])  # the whole address, typed here
         page.locator('[data-line="live"]').wait_for()
-
-
-@pytest.mark.long
-def test_without_the_token_the_page_shows_nothing(pages: Pages, tmp_path: Path, env: dict[str, str]) -> None:
-    a_watched_run(tmp_path / "mt10", time.time(), slots=1, jobs=1)
-    with a_viewer(tmp_path, "mt10", env=env) as url:
-        bare = url.partition("#")[0]
-        for address, line in ((bare, "refused"), (f"{bare}#{43 * 'x'}", "refused")):
-            page = pages.open(address)
-            page.locator(f'[data-line="{line}"]').wait_for()
-            assert "mt10" not in page.content()
-            assert page.context.cookies() == []
-            page.evaluate("hash => { location.hash = hash; }", url.partition("#")[2])  # the whole address, typed here
-            page.locator('[data-line="live"]').wait_for()
-
-
-@pytest.mark.long
-def test_the_link_to_the_page_is_no_token(pages: Pages, tmp_path: Path, env: dict[str, str]) -> None:
-    a_watched_run(tmp_path / "mt10", time.time(), slots=1, jobs=1)
-    with a_viewer(tmp_path, "mt10", env=env) as url:
-        page = pages.open(url)
-        page.locator('[data-line="live"]').wait_for()
         page.locator("a.skip").press("Enter")
-        assert page.evaluate("location.hash") == "#page"
-        page.reload()
-        line = page.locator('[data-line="live"], [data-line="refused"]')
-        line.wait_for()
-        assert line.get_attribute("data-line") == "live"
-        page = pages.open(url.partition("#")[0])
-        page.locator('[data-line="refused"]').wait_for()
-        page.locator("a.skip").press("Enter")
-        assert page.evaluate("() => [location.hash, sessionStorage.length]") == ["#page", 0]
-        page.locator('[data-line="refused"]').wait_for()
-
-
-@pytest.mark.long
-def test_a_picture_that_grows_old_says_of_when_it_is(pages: Pages) -> None:
-    source = Hanging()
-    with served(source) as (url, _):
-        page = pages.open(url)
+        page.reload()  # a link within the page is no token
         page.locator('[data-line="live"]').wait_for()
-        page.evaluate("() => { const now = Date.now; Date.now = () => now() + 100_000; }")
-        source.hangs.set()
-        page.locator('[data-line="old"]').get_by_text("nothing was read since").wait_for()
-    source.over.set()
 
 
 class Hanging:
@@ -152,169 +100,103 @@ class Hanging:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("width", "dark"), [(1200, False), (1200, True), (360, False), (360, True)])
-def test_every_panel_fits_in_both_themes(
-    pages: Pages, tmp_path: Path, env: dict[str, str], width: int, dark: bool
+def test_a_picture_that_grows_old_says_of_when_it_is(pages: Pages) -> None:
+    source = Hanging()
+    with served(source) as (url, _):
+        page = pages.open(url)
+        page.locator('[data-line="live"]').wait_for()
+        page.evaluate("() => { const now = Date.now; Date.now = () => now() + 100_000; }")
+        source.hangs.set()
+        page.locator('[data-line="old"]').get_by_text("nothing was read since").wait_for()
+    source.over.set()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("width", "dark"), [(1200, False), (360, True)])
+def test_every_panel_fits_in_both_themes(pages: Pages, watched: str, width: int, dark: bool) -> None:
+    page = pages.open(watched, width=width, dark=dark)
+    panel(page, "Curves").locator("canvas").wait_for()
+    for name in ("Troubles", "Slots", "Jobs", "Curves", "Tasks", "Evaluations", "History"):
+        panel(page, name).wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (paper == "rgb(18, 20, 23)") is dark
+    drawn = page.evaluate(
+        "() => { const c = document.querySelector('[data-panel=Curves] canvas');"
+        " const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; const seen = new Set();"
+        " for (let i = 0; i < d.length; i += 4) if (d[i + 3]) seen.add(`${d[i]},${d[i + 1]},${d[i + 2]}`);"
+        " return seen.size; }"
+    )
+    assert drawn > 10, "lines of several colours"
+    assert complaints(page) == []
+
+
+@pytest.mark.long
+def test_everything_is_reached_by_the_keyboard(pages: Pages, watched: str) -> None:
+    page = pages.open(watched)
+    row = panel(page, "Jobs").locator(".row svg").nth(1)
+    assert "1 of them failed" in str(row.get_attribute("aria-label"))
+    row.focus()
+    page.keyboard.press("End")
+    page.keyboard.press("ArrowLeft")
+    panel(page, "Jobs").get_by_text("slot 1, attempt 4").wait_for()
+    page.keyboard.press("ArrowLeft")
+    panel(page, "Jobs").get_by_text("the GPU ran out of memory").last.wait_for()
+    panel(page, "Curves").locator("select").nth(1).focus()
+    page.keyboard.type("reach")
+    panel(page, "Curves").locator("select").nth(1).press("Enter")
+    page.get_by_label("success by environment steps of reach-v3").wait_for()
+    assert page.evaluate(
+        "() => [...document.querySelectorAll('button:not(:disabled), select, a, [tabindex=\"0\"]')]"
+        ".every((one) => one.tabIndex >= 0)"
+    )
+    slider = panel(page, "Moment").get_by_role("slider", name="Moment")
+    slider.focus()
+    page.keyboard.press("Home")  # the run as it was at its beginning
+    page.locator('header .badge[data-state="earlier"]').wait_for()
+    panel(page, "Slots").wait_for(state="detached")
+    assert panel(page, "Troubles").count() == 0
+    assert "as it was on" in panel(page, "Moment").inner_text()
+    assert panel(page, "History").locator("tbody tr").count() == 1
+    panel(page, "Moment").get_by_role("button", name="now").press("Enter")
+    panel(page, "Troubles").wait_for()
+    assert slider.get_attribute("aria-valuetext") == "now"
+
+
+@pytest.mark.long
+def test_times_are_of_the_zone_of_the_sentences_beside_them(
+    pages: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    a_watched_run(tmp_path / "mt10", time.time())
-    with a_viewer(tmp_path, "mt10", env=env) as url:
-        page = pages.open(url, width=width, dark=dark)
-        panel(page, "Curves").locator("canvas").wait_for()
-        for name in ("Troubles", "Slots", "Jobs", "Curves", "Tasks", "Evaluations", "History"):
-            panel(page, name).wait_for()
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert (paper == "rgb(18, 20, 23)") is dark
-        drawn = page.evaluate(
-            "() => { const c = document.querySelector('[data-panel=Curves] canvas');"
-            " const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
-            " const seen = new Set();"
-            " for (let i = 0; i < d.length; i += 4) if (d[i + 3]) seen.add(`${d[i]},${d[i + 1]},${d[i + 2]}`);"
-            " return seen.size; }"
-        )
-        assert drawn > 10, "lines of several colours"
-        assert complaints(page) == []
-        panel(page, "Moment").get_by_role("slider", name="Moment").press("Home")
-        page.locator('header .badge[data-state="earlier"]').wait_for()
-        assert complaints(page) == []
-
-
-@pytest.mark.long
-def test_everything_is_reached_by_the_keyboard(pages: Pages, tmp_path: Path, env: dict[str, str]) -> None:
-    a_watched_run(tmp_path / "mt10", time.time())
-    with a_viewer(tmp_path, "mt10", env=env) as url:
-        page = pages.open(url)
-        row = panel(page, "Jobs").locator(".row svg").nth(1)
-        assert "1 of them failed" in str(row.get_attribute("aria-label"))
-        row.focus()
-        page.keyboard.press("End")
-        page.keyboard.press("ArrowLeft")
-        panel(page, "Jobs").get_by_text("slot 1, attempt 4").wait_for()
-        page.keyboard.press("ArrowLeft")
-        panel(page, "Jobs").get_by_text("the GPU ran out of memory").last.wait_for()
-        panel(page, "Curves").locator("select").nth(1).focus()
-        page.keyboard.type("reach")
-        panel(page, "Curves").locator("select").nth(1).press("Enter")
-        page.get_by_label("success by environment steps of reach-v3").wait_for()
-        reached = page.evaluate(
-            "() => [...document.querySelectorAll('button:not(:disabled), select, a, [tabindex=\"0\"]')]"
-            ".every((one) => one.tabIndex >= 0)"
-        )
-        assert reached
-
-
-@pytest.mark.long
-def test_a_slider_shows_the_run_as_it_was_and_leads_back(pages: Pages, tmp_path: Path, env: dict[str, str]) -> None:
-    a_watched_run(tmp_path / "mt10", time.time())
-    with a_viewer(tmp_path, "mt10", env=env) as url:
-        page = pages.open(url)
-        slider = panel(page, "Moment").get_by_role("slider", name="Moment")
-        slider.focus()
-        page.keyboard.press("Home")
-        slot(page, 0).locator('.badge[data-state="pending"]').wait_for()
-        page.locator('header .badge[data-state="earlier"]').wait_for()
-        for _ in range(3):
-            page.keyboard.press("PageUp")
-        slot(page, 0).locator('.badge[data-state="running"]').wait_for()
-        assert panel(page, "Troubles").count() == 0
-        assert "as it was on" in panel(page, "Moment").inner_text()
-        panel(page, "Moment").get_by_role("button", name="now").press("Enter")
-        panel(page, "Troubles").wait_for()
-        page.locator('header .badge[data-state="earlier"]').wait_for(state="detached")
-        assert slider.get_attribute("aria-valuetext") == "now"
-
-
-@pytest.mark.long
-def test_times_are_of_the_zone_of_the_sentences_beside_them(pages: Pages, tmp_path: Path, env: dict[str, str]) -> None:
-    a_watched_run(tmp_path / "mt10", time.time())
-    shown = []
+    source, shown = RunFolders([a_watched_run(tmp_path / "mt10", time.time()).path], "mt10"), []
     for zone, header in (("UTC0", 0), ("IST-5:30", 1)):
-        with a_viewer(tmp_path, "mt10", env={**env, "TZ": zone}) as url:
+        with monkeypatch.context() as patched, served(source) as (url, _):
+            patched.setenv("TZ", zone)
+            time.tzset()
             page = pages.open(url)
             panel(page, "History").wait_for()
             assert page.get_by_text("times are of UTC+5:30").count() == header
             shown.append(panel(page, "History").locator("tbody tr td").first.inner_text())
-            then = page.evaluate(
-                "async () => { const { moment, takeZone } = await import('./panels.js');"
-                " takeZone({ utc_offsets: [[0, 3600], [86400, 7200]] });"
-                " return [82800, 86400].map((at) => moment(at)); }"
-            )
-            assert [text[-5:] for text in then] == ["00:00", "02:00"], "before a change of summer time, and after it"
+    time.tzset()
     utc, india = (60 * int(hour) + int(minute) for hour, minute in (text.split(":") for text in shown))
     assert (india - utc) % (24 * 60) == 330
 
 
-@pytest.mark.long
-def test_who_looks_closer_at_the_curves_goes_on_looking_there(
-    pages: Pages, tmp_path: Path, env: dict[str, str]
-) -> None:
-    run_dir = a_watched_run(tmp_path / "mt10", time.time(), slots=2)
-    with a_viewer(tmp_path, "mt10", env=env) as url:
-        page = pages.open(url)
-        panel(page, "Curves").locator("canvas").wait_for()
-        assert step_at(page, 0.01) < 50_000
-        point_at(page, 0.362)  # a little beyond an evaluation, at step 520,000
-        page.mouse.down()
-        point_at(page, 0.6)
-        page.mouse.up()
-        near = step_at(page, 0.01)
-        assert near > 520_000
-        assert coloured_beside(page) == 0
-        panel(page, "Jobs").locator("select").select_option("86400")  # all is drawn anew
-        assert step_at(page, 0.01) == near
-        for slot in (0, 1):
-            folder = run_dir.attempt(slot, 5)
-            before = (folder / "evaluations.jsonl").read_text()
-            write_rows(folder, slot, 1_300_000, 1_500_000, 80, TASKS, time.time())
-            with (folder / "evaluations.jsonl").open("r+") as file:
-                after = file.read()
-                file.seek(0)
-                file.write(before + after)
-        panel(page, "Evaluations").get_by_text("1,500,000").nth(1).wait_for()
-        assert abs(step_at(page, 0.01) - near) < 20_000  # of more rows others are drawn
-        panel(page, "Curves").locator(".u-over").dblclick()
-        wait_for(lambda: step_at(page, 0.99) > 1_480_000, "all of it, with what came")
-
-
-def point_at(page: Any, share: float) -> None:
-    """Move the mouse over the chart; `share`: of its width."""
-    chart = panel(page, "Curves").locator(".u-over")
-    chart.scroll_into_view_if_needed()
-    box = chart.bounding_box()
-    page.mouse.move(box["x"] + share * box["width"], box["y"] + box["height"] / 2)
-
-
-def step_at(page: Any, share: float) -> int:
-    """The step that the chart tells there, once it is drawn."""
-    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-    point_at(page, share + 0.01)
-    point_at(page, share)
-    page.evaluate("() => new Promise(requestAnimationFrame)")
-    return int(panel(page, "Curves").locator(".u-legend .u-value").first.inner_text().replace(",", ""))
-
-
-def coloured_beside(page: Any) -> int:
-    """Pixels left of the chart's own place that have a line's colour: only labels belong there."""
-    return int(
-        page.evaluate(
-            "() => { const chart = document.querySelector('[data-panel=Curves]'), c = chart.querySelector('canvas');"
-            " const left = Math.floor(chart.querySelector('.u-over').offsetLeft * devicePixelRatio) - 2;"
-            " const d = c.getContext('2d').getImageData(0, 0, left, c.height).data; let count = 0;"
-            " for (let i = 0; i < d.length; i += 4) { const rgb = [d[i], d[i + 1], d[i + 2]];"
-            " if (d[i + 3] && Math.max(...rgb) - Math.min(...rgb) > 60) count += 1; } return count; }"
-        )
-    )
-
-
-def test_numbers_are_not_rounded_to_others(pages: Pages, tmp_path: Path, env: dict[str, str]) -> None:
-    metrics = tmp_path / "v1/runs/late-0123abcd/0/metrics"
+def a_mirror(folder: Path, tasks: tuple[str, ...] = TASKS, **judged: Any) -> MirrorFolder:
+    """Of one slot; `judged`: fields of its evaluation."""
+    metrics = folder / "v1/runs/late-0123abcd/0/metrics"
     metrics.mkdir(parents=True)
-    write_rows(metrics, 0, 1_000_000, 1_500_000, 40, TASKS, time.time())
-    judged = json.loads((metrics / "evaluations.jsonl").read_text()) | {"mean_success": 0.996}
-    (metrics / "evaluations.jsonl").unlink()
-    (metrics / "evaluations-000000.jsonl").write_text(json.dumps(judged) + "\n")
-    (metrics / "metrics.jsonl").rename(metrics / "metrics-000000.jsonl")
-    with a_viewer(tmp_path, str(tmp_path), env=env) as url:
+    write_rows(metrics, 0, 1_000_000, 1_500_000, 40, tasks, time.time())
+    for kind in ("metrics", "evaluations"):
+        (metrics / f"{kind}.jsonl").rename(metrics / f"{kind}-000000.jsonl")
+    path = metrics / "evaluations-000000.jsonl"
+    path.write_text(json.dumps(json.loads(path.read_text()) | judged) + "\n")
+    return MirrorFolder(folder)
+
+
+def test_numbers_are_not_rounded_to_others_and_a_task_is_chosen_where_there_are_some(
+    pages: Pages, tmp_path: Path
+) -> None:
+    with served(a_mirror(tmp_path, mean_success=0.996)) as (url, _):
         page = pages.open(url)
         panel(page, "Evaluations").get_by_text("99.6 %", exact=True).wait_for()
         page.evaluate(
@@ -322,43 +204,30 @@ def test_numbers_are_not_rounded_to_others(pages: Pages, tmp_path: Path, env: di
             " CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {"
             " window.told.add(text); return write.call(this, text, ...rest); }; }"
         )
-        panel(page, "Curves").locator("select").first.select_option("return")
+        boxes = panel(page, "Curves").locator("select")
+        boxes.first.select_option("return")
         wait_for(lambda: "environment steps" in page.evaluate("[...window.told]"), "the axes")
         steps = [text for text in page.evaluate("[...window.told]") if text.endswith("M")]
-    assert len(steps) > 8, "a label for each place"
-    assert "1.05M" in steps
-
-
-def test_a_task_is_chosen_where_there_are_tasks_to_choose(pages: Pages, tmp_path: Path, env: dict[str, str]) -> None:
-    a_watched_run(tmp_path / "mt10", time.time(), slots=1)
-    with a_viewer(tmp_path, "mt10", env=env) as url:
-        page = pages.open(url)
-        boxes = panel(page, "Curves").locator("select")
         boxes.first.select_option("critic_loss")
         page.get_by_label("critic_loss by environment steps").wait_for()
         assert boxes.count() == 1
         panel(page, "Tasks").get_by_role("button", name="reach-v3").click()
         page.get_by_label("success by environment steps of reach-v3").wait_for()
         assert [box.input_value() for box in boxes.all()] == ["success", "reach-v3"]
+    assert len(steps) > 8, "a label for each place"
+    assert "1.05M" in steps
 
 
-def test_names_of_strangers_stay_text(pages: Pages, tmp_path: Path, env: dict[str, str]) -> None:
-    metrics = tmp_path / "v1/runs/evil-0123abcd/0/metrics"
-    metrics.mkdir(parents=True)
+def test_names_of_strangers_stay_text(pages: Pages, tmp_path: Path) -> None:
     name = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
-    write_rows(metrics, 0, 0, 9000, 5, [name, "reach-v3"], time.time())
-    for kind in ("metrics", "evaluations"):
-        (metrics / f"{kind}.jsonl").rename(metrics / f"{kind}-000000.jsonl")
-    with a_viewer(tmp_path, str(tmp_path), env=env) as url:
+    with served(a_mirror(tmp_path, (name, "reach-v3"))) as (url, _):
         page = pages.open(url)
         panel(page, "Tasks").get_by_text("<script>document.title=2</script>").wait_for()
         assert page.locator("main img, main script").count() == 0
-        assert page.title().startswith("evil-0123abcd")
+        assert page.title().startswith("late-0123abcd")
 
 
-def test_returns_are_no_percentages_and_small_numbers_are_not_0(
-    pages: Pages, tmp_path: Path, env: dict[str, str]
-) -> None:
+def test_returns_are_no_percentages_and_small_numbers_are_not_0(pages: Pages, tmp_path: Path) -> None:
     metrics = tmp_path / "v1/runs/pole-0123abcd/0/metrics"
     metrics.mkdir(parents=True)
     rows = [
@@ -367,7 +236,7 @@ def test_returns_are_no_percentages_and_small_numbers_are_not_0(
         for k in range(3)
     ]  # fmt: skip
     (metrics / "metrics-000000.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with a_viewer(tmp_path, str(tmp_path), env=env) as url:
+    with served(MirrorFolder(tmp_path)) as (url, _):
         page = pages.open(url)
         panel(page, "Curves").locator("select").first.select_option("critic_loss")
         page.get_by_label("critic_loss by environment steps").wait_for()
@@ -388,9 +257,6 @@ def test_the_exported_file_opens_without_a_server_and_shows_the_same(pages: Page
     for task, words in (("reach-v3", "steps of reach-v3;"), ("", "steps;")):
         box.select_option(task)
         page.get_by_label(f"success by environment {words}").wait_for()
-    panel(page, "Tasks").get_by_role("button", name="reach-v3").click()
-    page.get_by_label("success by environment steps of reach-v3").wait_for()
-    assert box.input_value() == "reach-v3", "the box shows what the chart does"
     assert panel(page, "Moment").count() == panel(page, "Runs").count() == page.locator(".pager").count() == 0
     asked = page.evaluate("performance.getEntriesByType('resource').map((one) => one.name)")
-    assert [name for name in json.loads(json.dumps(asked)) if not name.startswith("data:")] == []
+    assert [name for name in asked if not name.startswith("data:")] == []

@@ -26,7 +26,7 @@ WEBGL = ("--enable-unsafe-swiftshader", "--use-angle=swiftshader")
 #: A page whose viewer has ended tries again, and the browser says so; what it loads just then does not come.
 _ENDED = ("WebSocket connection to ", "Failed to load resource: net::ERR_")
 #: Reading the pixels of a drawing is slow, and the browser says so.
-_STALLED = "GPU stall"
+_STALLED = ("GPU stall", "readback")
 _URL = re.compile(r"http://127\.0\.0\.1:\d+/#\S+")
 
 
@@ -61,7 +61,7 @@ class Pages:
         return page
 
     def _heard(self, kind: str, text: str) -> None:
-        if kind in {"error", "warning"} and not text.startswith(_ENDED) and _STALLED not in text:
+        if kind in {"error", "warning"} and not text.startswith(_ENDED) and not any(word in text for word in _STALLED):
             self.errors.append(text)
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ def a_browser(*more: str) -> Iterator[Pages]:
 
 
 @contextlib.contextmanager
-def a_viewer(folder: Path, *words: str, env: Mapping[str, str], port: int = 0) -> Iterator[str]:
+def a_viewer(folder: Path, *words: str, env: Mapping[str, str] = os.environ, port: int = 0) -> Iterator[str]:
     """`viewer WORDS`, by default on any port; what it says that a browser should open."""
     output = folder / "viewer-output.txt"
     own = {"XDG_STATE_HOME": str(folder / "viewer-state"), "PYTHONPATH": str(REPOSITORY)}

@@ -10,10 +10,10 @@ from typing import Any
 
 from daemons import PATIENCE_S
 
-from viewer.live.hub import Hub
+from viewer.live.hub import Hub, HubSettings
+from viewer.model import ViewSource
 from viewer.server.serve import PageServer, make_server
 from viewer.server.sockets import open_port
-from viewer.sources.base import ViewSource
 
 TOKEN = 43 * "t"
 
@@ -24,9 +24,11 @@ def enter(line: Any, token: str) -> None:
 
 
 @contextlib.contextmanager
-def served(source: ViewSource, port: int = 0) -> Iterator[tuple[str, PageServer]]:
+def served(
+    source: ViewSource, port: int = 0, settings: HubSettings = HubSettings()
+) -> Iterator[tuple[str, PageServer]]:
     """A page of `source` in this process: its address, and its server."""
-    sock, hub = open_port(port), Hub()
+    sock, hub = open_port(port), Hub(settings)
     at = sock.getsockname()[1]
     server = make_server(sock, source, TOKEN, hub=hub)
     thread = threading.Thread(target=server.serve_forever)

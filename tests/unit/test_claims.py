@@ -11,7 +11,7 @@ import pytest
 from orchestrator import failover
 from orchestrator.decisions import nodes, requests, sightings
 from orchestrator.run import lease
-from orchestrator.screens import watch
+from orchestrator.screens.status import WATCH_S
 from syncd.laptop import capacity
 from syncd.shared import disk, incoming, manifest
 from syncd.wire import arrivals, feed, protocol
@@ -101,7 +101,7 @@ def test_a_page_that_does_not_say_it_is_found(tmp_path: Path) -> None:
         ("shared-folder.md", f"our actors stop at {incoming.MAX_WAITING} segments"),
         ("shared-folder.md", f"what is no segment, {WORDS[incoming.ABANDONED_S // 60]} minutes"),
         ("viewer.md", f"is let go after {WORDS[int(serve.PONG_WITHIN_S // 60)]} minutes"),
-        ("status.md", f"`--watch` looks again every {WORDS[int(watch.WATCH_S)]} seconds"),
+        ("status.md", f"`--watch` looks again every {WORDS[int(WATCH_S)]} seconds"),
         ("benchmarks.md", f"the server's look at the hint, every {feed.HINT_EVERY_S} s"),
         ("trust.md", f"a mirror has {capacity.MAX_SLOTS:,} slots, {MAX_FILES:,} files and"),
         ("trust.md", f"files and {capacity.MAX_BYTES // (1024 * MIB)} GiB at most, and"),

@@ -31,7 +31,7 @@ DOORS = {
         *(f"orchestrator.run.{name}" for name in ("ledger", "rundir")),
         *(
             f"orchestrator.screens.{name}"
-            for name in ("board", "cells", "goodput", "jobtimes", "reading", "runview", "summary", "timeline")
+            for name in ("board", "cells", "goodput", "jobtimes", "reading", "runview", "status", "timeline")
         ),
         "orchestrator.commands.options",
         "orchestrator.errors",
@@ -64,7 +64,7 @@ FLOORS = {
         __main__, cli, commands, doctor, background, access laptop, outbox streamed transports, store wire, shared,
         played remote, errors""",
     "viewer": """
-        __main__, cli, showing, forward, lines export, server, live sources, past, learning timeline troubles,
+        __main__, cli, showing, forward, lines export, server, live sources, learning timeline troubles,
         curves pacing, model, errors""",
 }
 #: What the viewer may use of `anchorleg.files`: to lead a browser, and to write what `export` is asked for.

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from rich.console import Console
 
 from anchorleg import output
-from anchorleg.words import lines_shown, on_one_line
+from anchorleg.printable import on_one_line
 from orchestrator.commands import screens
 from orchestrator.hosts.display import Log, RunDisplay
 from orchestrator.run.rundir import Entry, RunDir
@@ -28,8 +28,7 @@ from orchestrator.screens import logs
 from orchestrator.screens.explain import Explanation
 from orchestrator.screens.goodput import RunGoodput
 from orchestrator.screens.runview import RunView
-from orchestrator.screens.summary import SlotSummary, summary_lines, summary_table
-from orchestrator.screens.watch import changes, marks
+from orchestrator.screens.status import changes, marks
 from syncd.commands import status as mirror_status
 from syncd.laptop.status import Latency, MirrorView
 from syncd.shared.manifest import Score
@@ -120,7 +119,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
         if name in {"explain", "goodput"}:
             monkeypatch.setattr("orchestrator.screens.reading.run_view", lambda *_, **__: None)
         if name == "status":
-            act(as_json=as_json, again=False, page=1, everything=True, price=2.0)
+            act(as_json=as_json, again=False, price=2.0)
         elif name == "explain":
             act(last=15, as_json=as_json)
         elif name == "syncd status":
@@ -160,13 +159,9 @@ def test_what_start_shows_while_it_runs_and_at_its_end(screen: Screen, tmp_path:
         out = Console(emoji=False, highlight=False)
         display = RunDisplay(RunDir(tmp_path), out)
         display.note(f"job 7 said {HOSTILE}")
-        view, summary = hostile(RunView), (hostile(SlotSummary),)
+        view = hostile(RunView)
         for line in changes(view, {}, marks(view), 3.0):
             display.say(line)
-        if out.is_terminal:
-            out.print(summary_table(summary, 100))
-        else:
-            print(lines_shown(summary_lines(summary)))
 
     assert_harmless(screen.show(start))
 

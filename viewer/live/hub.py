@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 from anchorleg.live.batches import FACTS
 from anchorleg.live.wanted import FILE, MOST_LANES, Asking, Wish, contributor_of, folder_of, ring_name
-from viewer.live.ranking import OnScreen, next_on_screen
 from viewer.live.scenes import SceneShelf
 from viewer.live.shown import HEIGHT, TOP_K, WIDTH, AgentNews, LiveChoice, Mailbox
 from viewer.live.streams import RingStream
@@ -28,8 +27,8 @@ LOOK_EVERY_S = 0.2
 _ODD = re.compile(r"[^A-Za-z0-9._-]+")
 #: Pictures a second that jobs are asked for.
 FPS = 30
-#: After so long without a batch an agent may leave the screen.
-SILENT_S = 3.0
+#: So much better, in success or as a part of the steps, another agent must be to take the place of one on screen.
+BETTER_BY = 0.05
 #: At the end, for the thread: the shared folder may hang.
 CLOSE_WITHIN_S = 3.0
 CROWDED = f"Other pages look at this run too; {MOST_LANES} agents of a run are sent at a time."
@@ -98,7 +97,7 @@ class Hub:
         self._boxes: list[Mailbox] = []
         self._facts: dict[str, LiveFacts] = {}
         self._shelf = SceneShelf()
-        self._on_screen: dict[_View, OnScreen] = {}
+        self._on_screen: dict[_View, tuple[int, ...]] = {}
         self._asking: dict[Path, Asking] = {}
         self._notes: dict[Path, str] = {}
         self._streams: dict[AgentPlace, RingStream] = {}
@@ -213,7 +212,7 @@ class Hub:
     def _look(self, views: Mapping[Mailbox, _View], facts: _Facts) -> None:
         now = self._clock()
         wanted = list(dict.fromkeys(views.values()))
-        self._on_screen = {view: self._next_on_screen(view, facts[view.place], now) for view in wanted}
+        self._on_screen = {view: self._next_on_screen(view, facts[view.place]) for view in wanted}
         asked = [one for one in self._ask_for(wanted, facts) if _is_offered(one, facts[one.shared, one.run_id])]
         self._streams = {one: self._streams.get(one) or RingStream(ring_of(one), self._shelf) for one in asked}
         came = {agent: stream.look(now) for agent, stream in self._streams.items()}
@@ -222,30 +221,19 @@ class Hub:
                 if box.run not in self._facts:
                     continue  # it went to a run without agents meanwhile
                 box.put_shown(self._told(view, facts[view.place]))
-                for agent in map(view.agent, self._on_screen[view].shown):
+                for agent in map(view.agent, self._on_screen[view]):
                     if batches := came.get(agent):
                         news = AgentNews(agent.slot, agent.lane, batches)
                         box.put_batches(news, self._streams[agent].scenes)
             self._changed.notify_all()
 
-    def _next_on_screen(self, view: _View, facts: LiveFacts, now: float) -> OnScreen:
+    def _next_on_screen(self, view: _View, facts: LiveFacts) -> tuple[int, ...]:
         others = (one for other, one in self._on_screen.items() if other.place == view.place)
-        before = self._on_screen.get(view) or next(others, OnScreen())  # who changes a choice keeps what is on screen
-        return next_on_screen(
-            before,
-            facts.agents,
-            seats=self._seats(view, facts),
-            pins=view.choice.pins,
-            now=now,
-            may_leave={slot for slot in before.shown if self._may_leave(view.agent(slot), now)},
-        )
+        before = self._on_screen.get(view) or next(others, ())  # who changes a choice keeps what is on screen
+        return on_screen(before, facts.agents, self._seats(view, facts), view.choice.pins)
 
     def _seats(self, view: _View, facts: LiveFacts) -> int:
         return view.choice.top or self._settings.top_k or min(facts.top_k or TOP_K, MOST_LANES)
-
-    def _may_leave(self, agent: AgentPlace, now: float) -> bool:
-        stream = self._streams.get(agent)
-        return stream is None or not stream.is_fresh(now, SILENT_S) or stream.episode_ended
 
     # --- asking ---------------------------------------------------------------------------------------------------
 
@@ -254,7 +242,7 @@ class Hub:
         by_run: dict[Path, list[AgentPlace]] = {}
         for view in wanted:
             mine = by_run.setdefault(view.wishes, [])
-            slots = self._on_screen[view].shown if facts[view.place].streams is not False else ()
+            slots = self._on_screen[view] if facts[view.place].streams is not False else ()
             mine += [agent for slot in slots if (agent := view.agent(slot)) not in mine]
         for path in self._asking.keys() - by_run.keys():
             self._ask(path, ())
@@ -295,7 +283,7 @@ class Hub:
             "tasks": list(facts.tasks),
             "agents": [[one.slot, one.name] for one in facts.agents],
             "note": NOT_ALLOWED if facts.streams is False else "",
-            "tiles": [self._tile(view, facts, agents[slot]) for slot in self._on_screen[view].shown],
+            "tiles": [self._tile(view, facts, agents[slot]) for slot in self._on_screen[view]],
         }
 
     def _tile(self, view: _View, facts: LiveFacts, agent: AgentRow) -> dict[str, Any]:
@@ -322,6 +310,26 @@ class Hub:
             "undrawn": agent.has_policy and stream is not None and stream.kind == FACTS,
             "film": film_command(shown, newest, facts.tasks) if agent.has_policy else "",
         }
+
+
+def on_screen(before: Sequence[int], agents: Sequence[AgentRow], seats: int, pins: Sequence[int]) -> tuple[int, ...]:
+    """The slots that are shown, each in the place where it was `before`: those that the user pinned, and the best
+    others; `seats` in all, and four at most. By the success of the newest policy's evaluation, else by that of training
+    episodes, else by the step; those without a job come last. Pure.
+    """
+
+    def merit(agent: AgentRow) -> tuple[bool, bool, float, int]:
+        score = agent.success if agent.success is not None else agent.training
+        stays = agent.slot in before
+        worth = (agent.step or 0) * (1 + BETTER_BY * stays) if score is None else score + BETTER_BY * stays
+        return not agent.at_work, score is None, -worth, agent.slot
+
+    known = {agent.slot for agent in agents}
+    pinned = [slot for slot in dict.fromkeys(pins) if slot in known][:MOST_LANES]
+    others = [agent.slot for agent in sorted(agents, key=merit) if agent.slot not in pinned]
+    chosen = [*pinned, *others][: max(min(seats, MOST_LANES), len(pinned))]
+    stay = [slot for slot in before if slot in chosen]
+    return (*stay, *(slot for slot in chosen if slot not in stay))
 
 
 def ring_of(agent: AgentPlace) -> Path:

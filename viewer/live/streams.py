@@ -22,25 +22,20 @@ _ALONE = {0x01, *range(0xD0, 0xD8)}
 
 class RingStream:
     """`bad`: how many batches could not be shown, `why`: the last one's reason, as a sentence, until a good one comes.
-    `came_at`: when the last good one came (s of the caller's clock), `newest`: its header, `kind`: its kind.
-    `scenes`: the newest ones that it named.
+    `newest`: the last good one's header, `kind`: its kind. `scenes`: the newest ones that it named.
     """
 
     def __init__(self, path: Path, shelf: SceneShelf) -> None:
         self._reader = RingReader(path)
         self._folder, self._shelf = path.parent, shelf
         self._attempt = 0
-        self._playing: tuple[int, int] | None = None
         self.bad, self.why = 0, ""
-        self.came_at: float | None = None
         self.newest: dict[str, Any] = {}
         self.kind: int | None = None
-        self.episode_ended = False
         self.scenes: dict[str, Scene] = {}
 
     def look(self, now: float) -> tuple[CheckedBatch, ...]:
         """What came, oldest first, the newest three at most. `now`: s of any steady clock."""
-        self.episode_ended = False
         found = []
         for cell in self._reader.newer()[-MOST_A_LOOK:]:
             try:
@@ -51,16 +46,9 @@ class RingStream:
                 continue
             if batch is None:
                 continue
-            playing = batch.header["attempt"], batch.header["episode"]
-            self.episode_ended |= self._playing is not None and playing != self._playing
-            self._playing, self.came_at, self.why, self.newest = playing, now, "", batch.header
-            self.kind = batch.kind
+            self.why, self.newest, self.kind = "", batch.header, batch.kind
             found.append(batch)
         return tuple(found)
-
-    def is_fresh(self, now: float, within_s: float) -> bool:
-        """Whether a good batch came within the last `within_s`."""
-        return self.came_at is not None and now - self.came_at <= within_s
 
     def _checked(self, cell: Cell, now: float) -> CheckedBatch | None:
         """None: of a job that is over and goes on writing. Errors: BadBatchError."""

@@ -12,7 +12,7 @@ from collections.abc import Collection
 
 from viewer.errors import StorageError, UsageError
 from viewer.live.hub import Hub
-from viewer.sources.base import ViewSource
+from viewer.model import ViewSource
 
 try:
     from websockets.asyncio.server import ServerConnection, serve

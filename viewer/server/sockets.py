@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import re
 import secrets
@@ -135,24 +134,6 @@ def free_socket(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """One viewer at a time clears away what is left there and makes its own: two would clear away each other's.
-
-    Errors: StorageError.
-    """
-    try:
-        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        raise StorageError("socket.folder-unusable", folder=folder, why=error.strerror) from None
-    try:
-        with contextlib.suppress(OSError):  # a file system without locks: as it would be alone
-            fcntl.flock(opened, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(opened)
-
-
-@contextlib.contextmanager
 def private_folder(folder: Path) -> Iterator[None]:
     """A new folder that nobody but us enters, and that goes with what is in it. Errors: StorageError."""
     try:
@@ -163,10 +144,3 @@ def private_folder(folder: Path) -> Iterator[None]:
         yield
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def leave(path: Path, inode: int) -> None:
-    """Clear away our own socket; another viewer may have one of its name since."""
-    with contextlib.suppress(OSError):
-        if path.lstat().st_ino == inode:
-            path.unlink()

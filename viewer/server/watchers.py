@@ -34,10 +34,9 @@ from websockets.exceptions import ConnectionClosed
 
 from viewer.errors import ViewerError
 from viewer.live.hub import Hub
-from viewer.model import PageSnapshot, ViewChoice
+from viewer.model import PageSnapshot, ViewChoice, ViewSource
 from viewer.pacing import REST
 from viewer.server.agentline import AgentLine
-from viewer.sources.base import ViewSource
 
 #: Between two looks, or so many times the processor time that the last one took: `pacing.REST` is some 2 % of a core,
 #: and a sixth of one while a page is still being filled in.

@@ -1,29 +1,120 @@
-"""What a run's controller tells those who mirror it (`orchestrator.screens.board`), as a page shows it.
+"""From a run's view to the fields of a page: of its folder, or as its controller tells those who mirror it
+(`orchestrator.screens.board`).
 
-It came from another machine: it may be damaged, of another version, or written by somebody else. Every text in it is
-text; what is no board leaves the page as it is without one, with a sentence.
+A board came from another machine: it may be damaged, of another version, or written by somebody else. Every text in it
+is text; what is no board leaves the page as it is without one, with a sentence.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Mapping, Sequence
+import math
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from anchorleg.words import printable, roughly
+from anchorleg.printable import printable
+from anchorleg.words import roughly
+from orchestrator.run.history import read_events
+from orchestrator.run.rundir import RunDir
 from orchestrator.screens.board import BEAT_S, FILE, MOST_BYTES, VERSION, Board
 from orchestrator.screens.goodput import account
+from orchestrator.screens.runview import RunView, SlotFacts
+from orchestrator.screens.timeline import sentence
 from syncd.store import SlotPlace
 from viewer.learning import NOT_A_TRAININGS
-from viewer.model import Trouble, ViewChoice
-from viewer.sources.slotcards import RunEvents, run_fields
+from viewer.model import EVENTS_A_PAGE, HistoryPage, PastMoment, Trouble, ViewChoice
+from viewer.timeline import row_of
 from viewer.troubles import troubles_of
 
+Event = Mapping[str, Any]
+
+#: Times and steps of a run are smaller; sums of larger ones may leave the finite numbers.
+MOST = 1e15
 #: So many beats without news are more than a slow line.
 BEATS_MISSED = 3
 #: Clocks of two machines differ by less, or it is said.
 CLOCKS_DIFFER_S = 60.0
 _MOST_CHARS = 500
+
+
+class RunEvents:
+    """`all` events, oldest first, and by slot."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self.all, self._by_slot = events, dict[int, list[Event]]()
+        for event in events:
+            if isinstance(slot := event.get("slot"), int) and all(name in event for name in ("at", "kind")):
+                self._by_slot.setdefault(slot, []).append(event)
+
+    def of(self, slot: int) -> Sequence[Event]:
+        """Of one slot."""
+        return self._by_slot.get(slot, ())
+
+
+def run_fields(
+    view: RunView,
+    numbers: Collection[int],
+    facts: Mapping[int, SlotFacts],
+    shares: Mapping[int, float | None],
+    events: RunEvents,
+    choice: ViewChoice,
+    now: float,
+) -> dict[str, Any]:
+    """The fields of a `viewer.model.RunPage` that a run's view tells. `facts`, `shares`: of the slots `numbers`, their
+    jobs and their goodput.
+    """
+    return {
+        "name": view.run_name,
+        "executor": view.executor,
+        "state": view.state,
+        "controller": view.controller or "",
+        "seen_at": view.written_at,
+        "until": view.until,
+        "cards": {str(s.slot): s.model_copy(update={"progress": {}}) for s in view.slots if s.slot in set(numbers)},
+        "times": {
+            str(k): row_of(one, events.of(k), now, shares.get(k), max(0, choice.jobs)) for k, one in facts.items()
+        },
+        "queue": view.queue,
+        "history": history_of(events.all, max(0, choice.events), now),
+        "troubles": troubles_of(view, now),
+    }
+
+
+def history_of(events: Sequence[Event], page: int, now: float) -> HistoryPage:
+    """A page of what happened, newest first."""
+    until = max(0, len(events) - page * EVENTS_A_PAGE)
+    first = max(0, until - EVENTS_A_PAGE)
+    moments = [
+        PastMoment(
+            at=float(event.get("at") or 0.0),
+            slot=slot if isinstance(slot := event.get("slot"), int) else None,
+            words=sentence(event, now),
+        )
+        for event in reversed(events[first:until])
+    ]
+    return HistoryPage(moments=tuple(moments), older=first)
+
+
+def events_of(run_dir: RunDir) -> RunEvents:
+    """A run's history, as far as it can be shown: what a crash or somebody else left in its files is passed over.
+
+    Errors: OSError.
+    """
+    return RunEvents([event for event in read_events(run_dir) if isinstance(event, dict) and _can_be_told(event)])
+
+
+def _can_be_told(event: Event) -> bool:
+    numbers = [value for value in event.values() if isinstance(value, int | float)]
+    return isinstance(event.get("at"), int | float) and all(abs(number) < MOST for number in numbers)
+
+
+def signature_of_events(run_dir: RunDir) -> Hashable:
+    """Changes when events come."""
+    files = sorted(run_dir.path.glob("events-*.jsonl"))
+    return tuple((path.name, path.stat().st_size) for path in files if path.exists())
+
+
+# --- as a controller tells it -----------------------------------------------------------------------------------------
 
 
 class Told(NamedTuple):
@@ -47,7 +138,7 @@ def told_by(places: Sequence[SlotPlace], numbers: Sequence[int], choice: ViewCho
     if size > MOST_BYTES:
         return Told({}, "What the controller told of slots and jobs is too large: it is not shown.")
     try:
-        value = json.loads((place.metrics / FILE).read_bytes())
+        value = json.loads((place.metrics / FILE).read_bytes(), parse_float=_finite, parse_constant=_finite)
         version = value["version"]
         if version != VERSION:
             other = printable(str(version), 20)
@@ -64,19 +155,15 @@ def _fields(board: Board, numbers: set[int], choice: ViewChoice, now: float) -> 
     """What ran when the board was told is taken to run on, as its newest word says. Older jobs than it has are not
     here: no page of them can be turned to, and no goodput counted.
     """
-    by_slot: dict[int, list[Mapping[str, Any]]] = {}
-    for event in board.events:
-        by_slot.setdefault(event.get("slot", -1), []).append(event)
     facts = {one.slot: one for one in board.times if one.slot in numbers}
     shares = {
         k: round(share, 2)
         for k, one in facts.items()
         if not board.older.get(k) and (share := account(one, now).times.goodput) is not None
     }
-    events = RunEvents(board.events, by_slot)
     page = ViewChoice(events=choice.events)
-    fields = run_fields(board.view, board.at, numbers, facts, shares, events, page, now)
-    return {**fields, "troubles": troubles_of(board.view, now)}
+    fields = run_fields(board.view, numbers, facts, shares, RunEvents(board.events), page, now)
+    return {**fields, "seen_at": board.at}
 
 
 def _age(board: Board, came_at: float, now: float) -> str:
@@ -94,6 +181,13 @@ def _stat(place: SlotPlace) -> tuple[int, int] | None:
     except OSError:
         return None
     return seen.st_mtime_ns, seen.st_size
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:20]} is no number")
+    return value
 
 
 def _text(value: Any) -> Any:

@@ -15,8 +15,8 @@ from orchestrator.commands.options import locate
 from orchestrator.errors import AnchorlegError
 from orchestrator.run.rundir import entries
 from viewer.errors import DamagedError, NothingThere, NotReachable
+from viewer.model import ViewSource
 from viewer.pacing import Pacer
-from viewer.sources.base import ViewSource
 from viewer.sources.mirror import MirrorFolder
 from viewer.sources.runs import RunFolders
 

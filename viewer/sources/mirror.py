@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from orchestrator.screens.runview import SlotView
 from syncd import store
 from syncd.laptop.status import MirrorView, PolicyView, read_mirror
 from syncd.laptop.views import checked, details, headline
@@ -23,7 +24,6 @@ from viewer.model import (
     PolicyRow,
     RunPage,
     RunRow,
-    SlotCard,
     Trouble,
     ViewChoice,
     WayHere,
@@ -166,11 +166,11 @@ class MirrorFolder:
         return view.client.state if view.runs and view.client is not None else "not synced now"
 
 
-def _card(one: Learned, policies: list[PolicyView]) -> SlotCard:
+def _card(one: Learned, policies: list[PolicyView]) -> SlotView:
     """What curves and policies tell of a slot: how far it is, and nothing of its job."""
     saved = next((slot.step for slot in policies if slot.slot == one.slot), None)
     step = one.curves.steps[-1] if one.curves.steps else saved
-    return SlotCard(slot=one.slot, state="known by its curves", step=step, saved_step=saved)
+    return SlotView(slot=one.slot, state="known by its curves", step=step, checkpoint_step=saved)
 
 
 def _names_of(by_run: Mapping[str, Sequence[PolicyView]]) -> dict[str, str]:
@@ -204,16 +204,5 @@ def _policy(slot: PolicyView) -> PolicyRow:
 
 def _way(view: MirrorView) -> WayHere:
     word = view.client
-    given = view.contributions
-    return WayHere(
-        state=word.state if view.runs and word is not None else "nobody",
-        words=headline(view),
-        details=tuple(details(view)),
-        p50_s=word.latency.quantile(0.5) if word is not None else None,
-        p95_s=word.latency.quantile(0.95) if word is not None else None,
-        policies=word.policies if word is not None else 0,
-        waiting=view.waiting,
-        sent=given.sent,
-        accepted=given.accepted,
-        refused=dict(given.refused),
-    )
+    p50_s, p95_s = (word.latency.quantile(part) if word is not None else None for part in (0.5, 0.95))
+    return WayHere(words=headline(view), details=tuple(details(view)), p50_s=p50_s, p95_s=p95_s)

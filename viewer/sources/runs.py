@@ -12,18 +12,16 @@ from anchorleg.job import attempt_numbers
 from anchorleg.words import printable
 from orchestrator.errors import AnchorlegError
 from orchestrator.run.rundir import Run, RunDir, load_run, shared_dir
-from orchestrator.screens.goodput import account, total
+from orchestrator.screens.goodput import Times, account, total
 from orchestrator.screens.jobtimes import slot_facts
 from orchestrator.screens.reading import run_view
-from orchestrator.screens.runview import RunView, SlotFacts, SlotView
+from orchestrator.screens.runview import RunView, SlotFacts
 from syncd.store import Manifest
 from trainer.history.journal import EVALUATIONS, METRICS
 from trainer.history.read import read_evaluations, rows_of
-from viewer.learning import NOT_A_TRAININGS, Learned, curves_of, evaluation_rows, learned_from, task_rows
+from viewer.learning import NOT_A_TRAININGS, Learned, curves_of, evaluation_rows, learned_from, learned_until, task_rows
 from viewer.model import (
     SLOTS_A_PAGE,
-    CurvesPanel,
-    Goodput,
     Kind,
     LiveFacts,
     PageSnapshot,
@@ -33,7 +31,7 @@ from viewer.model import (
     ViewChoice,
 )
 from viewer.pacing import Pacer
-from viewer.past import LACKS, card_at, events_until, facts_at, learned_until
+from viewer.sources.board import MOST, RunEvents, events_of, history_of, run_fields, signature_of_events
 from viewer.sources.shared import (
     SHARED_S,
     agent_rows,
@@ -44,19 +42,10 @@ from viewer.sources.shared import (
     slots_of,
     task_names,
 )
-from viewer.sources.slotcards import (
-    MOST,
-    RunEvents,
-    card_of,
-    events_of,
-    experiments_of,
-    history_of,
-    run_fields,
-    signature_of_events,
-)
 from viewer.timeline import row_of
-from viewer.troubles import troubles_of
 
+#: What no history is kept of.
+LACKS = "This is an earlier moment: slots, policies, contributors, troubles and goodput are shown as of now only."
 #: A line of the list of runs is looked at so often.
 ROW_S = 10.0
 #: What a job that runs tells of itself (its first step, a request to hand over) is read so often.
@@ -161,9 +150,7 @@ class RunFolders:
         path, pacer = run_dir.path, self._pacer
         view = pacer.read(("view", path), now, lambda: run_view(run_dir, now)) or run_view(run_dir, now)
         run = view.source.run if view.source is not None else load_run(run_dir)
-        events = pacer.read(("events", path), signature_of_events(run_dir), lambda: events_of(run_dir)) or RunEvents(
-            (), {}
-        )
+        events = pacer.read(("events", path), signature_of_events(run_dir), lambda: events_of(run_dir)) or RunEvents(())
         pages = max(1, -(-len(view.slots) // SLOTS_A_PAGE))
         page = min(max(0, choice.slots), pages - 1)
         shown = view.slots[page * SLOTS_A_PAGE : (page + 1) * SLOTS_A_PAGE]
@@ -183,27 +170,31 @@ class RunFolders:
         if as_of is not None:
             learned = [learned_until(one, as_of) for one in learned]
         curves = curves_of(learned, choice.measure, choice.task, unread, alike=_are_seeds(run, numbers))
-        if as_of is not None:
-            return _past_page(view, shown, facts, events, learned, curves, choice, as_of).model_copy(
-                update={"begun_at": begun_at, "page": page, "pages": pages, "slots": len(view.slots), "live": live}
-            )
         shares = {number: _share(one, now) for number, one in facts.items()}
+        fields = run_fields(view, numbers, facts, shares, events, choice, now)
+        if as_of is None:
+            who = self._shared(("who", path), now, lambda: contributors_of(shared, now), lacks)
+            fields |= {"goodput": goodput, "contributors": who, "policies": policy_rows(manifests)}
+            fields["troubles"] += tuple(Trouble(words=words) for words in lacks)
+        else:
+            told = [event for event in events.all if float(event["at"]) <= as_of]
+            fields |= {"state": "earlier", "as_of": as_of, "lacks": (LACKS,), "seen_at": None, "until": None}
+            fields |= {"cards": {}, "queue": None, "troubles": (), "controller": ""}
+            fields["times"] = {
+                str(k): row_of(one, events.of(k), now, None, max(0, choice.jobs), as_of) for k, one in facts.items()
+            }
+            fields["history"] = history_of(told, max(0, choice.events), as_of)
         return RunPage(
-            **run_fields(view, view.written_at, numbers, facts, shares, events, choice, now),
+            **fields,
             begun_at=begun_at,
             run_id=view.run_id,
             folder=view.run_dir,
             page=page,
             pages=pages,
             slots=len(view.slots),
-            goodput=goodput,
             curves=curves,
             tasks=task_rows(learned, measure=curves.measure),
             evaluations=evaluation_rows(learned),
-            experiments=experiments_of(view, run.config.queue.goal, now),
-            contributors=self._shared(("who", path), now, lambda: contributors_of(shared, now), lacks),
-            policies=policy_rows(manifests),
-            troubles=(*troubles_of(view, now), *(Trouble(words=words) for words in lacks)),
             live=live,
         )
 
@@ -216,7 +207,7 @@ class RunFolders:
         events: RunEvents,
         now: float,
         lacks: list[str],
-    ) -> tuple[dict[int, SlotFacts], Goodput | None]:
+    ) -> tuple[dict[int, SlotFacts], Times | None]:
         """The facts of the slots `numbers`, as far as they were read, and the run's goodput where all of them were."""
         ledger = view.source.ledger if view.source is not None else None
         known = {slot.index: slot for slot in ledger.slots} if ledger is not None else {}
@@ -241,7 +232,9 @@ class RunFolders:
         if known and len(found) == len(known):
             facts_of_all = list(found.values())
             goodput = self._pacer.read(
-                ("goodput", run_dir.path), int(now / GOODPUT_S), lambda: _goodput(facts_of_all, now)
+                ("goodput", run_dir.path),
+                int(now / GOODPUT_S),
+                lambda: total([account(one, now).times for one in facts_of_all]),
             )
         return {number: found[number] for number in numbers if number in found}, goodput
 
@@ -273,35 +266,6 @@ class RunFolders:
             return ()
 
 
-def _past_page(
-    view: RunView, shown: Sequence[SlotView], facts: Mapping[int, SlotFacts], events: RunEvents,
-    learned: Sequence[Learned], curves: CurvesPanel, choice: ViewChoice, at: float,
-) -> RunPage:  # fmt: skip
-    """The run at an earlier moment; `learned` and `curves` are of that moment already."""
-    told = {slot.slot: events_until(events.of(slot.slot), at) for slot in shown}
-    then = {k: facts_at(one, told[k], at) for k, one in facts.items()}
-    rows = {one.slot: one for one in learned}
-    return RunPage(
-        run_id=view.run_id,
-        name=view.run_name,
-        folder=view.run_dir,
-        executor=view.executor,
-        state="earlier",
-        as_of=at,
-        cards={
-            str(slot.slot): card_at(card_of(slot, (), at), then[slot.slot], told[slot.slot], rows.get(slot.slot))
-            for slot in shown
-            if slot.slot in then
-        },
-        times={str(k): row_of(one, told[k], at, None, max(0, choice.jobs)) for k, one in then.items()},
-        curves=curves,
-        tasks=task_rows(learned, measure=curves.measure),
-        evaluations=evaluation_rows(learned),
-        history=history_of(events_until(events.all, at), max(0, choice.events), at),
-        lacks=(LACKS,),
-    )
-
-
 def _sound(make: Callable[[], SlotFacts]) -> SlotFacts:
     """What `make` finds. Errors: its own; ValueError where a number would spoil what is made of all slots."""
     facts = make()
@@ -314,15 +278,6 @@ def _share(facts: SlotFacts, now: float) -> float | None:
     """The slot's goodput, to the percent that is shown."""
     share = account(facts, now).times.goodput
     return None if share is None else round(share, 2)
-
-
-def _goodput(facts: Sequence[SlotFacts], now: float) -> Goodput:
-    times = total([account(one, now).times for one in facts])
-    seconds = {name: float(round(value)) for name, value in times.model_dump(include=_SECONDS).items()}
-    return Goodput(at=now, goodput=round(times.goodput, 3) if times.goodput is not None else None, times=seconds)
-
-
-_SECONDS = {"queue_s", "waiting_s", "start_up_s", "productive_s", "saving_s", "lost_s", "blind_s"}
 
 
 def _live(

@@ -2,7 +2,7 @@
 import { html, render, nothing } from "./vendor/lit-html.js";
 import { PANELS, moment, takeZone, zone } from "./panels.js";
 
-const VERSION = 4;
+const VERSION = 5;
 const NO_TOKEN = 4401, TOO_MANY = 4429;
 const KEPT = "viewer.token"; // of this tab
 // As server/sockets.py makes them; what a link within the page puts after the # of the address is none.

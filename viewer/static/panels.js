@@ -23,25 +23,21 @@ function roughly(seconds) {
   return `${Math.max(0, Math.floor(seconds))} s`;
 }
 
-// [from, seconds that the zone of the sentences is before UTC], oldest first; none: not known, the reader's own then.
-let offsets = [];
+// Seconds that the zone of the sentences is before UTC; null: not known, the reader's own then.
+let offset = null;
 
 export function takeZone(snapshot) {
-  offsets = snapshot?.utc_offsets ?? offsets;
+  offset = snapshot?.utc_offset ?? offset;
 }
-
-const offsetAt = (at) => offsets.findLast(([from]) => from <= at)?.[1];
 
 export function moment(at, form = {}) {
   const shown = { day: "2-digit", month: "short", hour: "2-digit", minute: "2-digit", ...form };
-  const offset = offsetAt(at);
   if (offset == null) return new Date(at * 1000).toLocaleString("en-GB", shown);
   return new Date((at + offset) * 1000).toLocaleString("en-GB", { ...shown, timeZone: "UTC" });
 }
 
 // Where that is another zone than the reader's.
 export function zone(at) {
-  const offset = offsetAt(at);
   if (offset == null || offset === -60 * new Date(at * 1000).getTimezoneOffset()) return "";
   const minutes = Math.abs(offset) / 60;
   const rest = minutes % 60 ? `:${String(minutes % 60).padStart(2, "0")}` : "";
@@ -92,7 +88,7 @@ function pager(words, older, newer) {
 }
 
 // --- the slider -------------------------------------------------------------------------------------------------------
-// Over the whole run: slots, jobs, curves and history as they were at that moment. The server makes the picture.
+// Over the whole run: jobs, curves and history as they were at that moment. The server makes the picture.
 
 // While the slider moves the newest moment is asked for so often; each is answered by a whole picture.
 const ASK_MS = 200;
@@ -169,24 +165,26 @@ function slots(state) {
         run.page + 1 < run.pages ? () => choose({ slots: run.page + 1 }) : null,
         run.page > 0 ? () => choose({ slots: choice.slots - 1 }) : null)
     : nothing;
-  const cards = Object.values(run.cards).sort((a, b) => a.slot - b.slot).map((card) => slot(card, now));
+  const cards = Object.values(run.cards).sort((a, b) => a.slot - b.slot).map((card) => slot(card, run.times[card.slot], now, state.at));
   return panel("Slots", html`<div class="cards">${cards}</div>${turn}`, html`<p class="dim">${coded(about)}</p>`);
 }
 
-function slot(card, now) {
+// `card`: as `orchestrator status --json` has a slot; `times`: its row of the time line; `at`: when the viewer looked.
+function slot(card, times, now, at) {
+  const after = card.successor;
   const facts = [
-    ["job", [card.job, card.node].filter(Boolean).join(" on ")],
+    ["job", [card.job_id, card.node && `on ${card.node}`, card.gpus && `(GPU ${card.gpus})`].filter(Boolean).join(" ")],
     ["walltime left", card.ends_at == null ? "" : card.ends_at <= now ? "over" : duration(card.ends_at - now)],
     ["starts", card.expected_start_at == null ? "" : until(card.expected_start_at, now)],
     ["tries again", card.retry_at == null ? "" : until(card.retry_at, now)],
     ["speed", card.rate == null ? "" : `${figure(card.rate)} steps/s`],
-    ["saved at", card.saved_step == null ? "" : number(card.saved_step)],
-    ["done", card.done_at == null ? "" : until(card.done_at, now)],
+    ["saved at", number(card.checkpoint_step)],
+    ["done", card.forecast ? until(at + card.forecast.finish_in_s, now) : ""],
     ["jobs", card.jobs ? `${card.jobs}, ${card.hand_overs} handed over` : ""],
-    ["steps lost", card.steps_lost == null || !card.jobs ? "" : number(card.steps_lost)],
+    ["steps lost", times && card.jobs ? number(times.lost) : ""],
     ["failures", card.failures ? `${card.failures} of ${card.failure_budget} in a row` : ""],
-    ["last end", card.last_end],
-    ["next job", card.successor],
+    ["last end", times?.last_end],
+    ["next job", after ? `job ${after.job_id ?? "(new)"} ${after.state}${after.why ? `, ${after.why}` : ""}` : ""],
   ].filter(([, value]) => value);
   return html`<article class="card" data-slot=${card.slot}>
     <h3>slot ${card.slot} ${card.name ? html`<span class="name">${card.name}</span>` : nothing} ${badge(card.state)}</h3>
@@ -209,7 +207,7 @@ function jobs(state) {
   const older = rows.some(([, row]) => row.older > 0);
   const spent = run.goodput
     ? html`<p>Goodput <strong>${percent(run.goodput.goodput) || "not known yet"}</strong>
-        <span class="dim">${Object.entries(run.goodput.times).filter(([, s]) => s > 0).map(([kind, s]) => `${KINDS[kind] ?? kind} ${roughly(s)}`).join(", ")}</span></p>`
+        <span class="dim">${Object.entries(KINDS).filter(([kind]) => run.goodput[kind] > 0).map(([kind, name]) => `${name} ${roughly(run.goodput[kind])}`).join(", ")}</span></p>`
     : nothing;
   const span = html`<label>Time <select @change=${(event) => select({ span: Number(event.target.value) })}>
     ${SPANS.map(([words, seconds]) => html`<option value=${seconds} ?selected=${seconds === state.span}>${words}</option>`)}</select></label>`;
@@ -265,14 +263,13 @@ function evaluations({ snapshot: { run } }) {
 }
 
 function experiments(state) {
-  const found = state.snapshot.run?.experiments;
+  const found = state.snapshot.run?.queue;
   if (!found) return nothing;
-  const now = state.now();
-  const rows = found.rows.map((row) => [row.place ?? "", row.name, badge(row.state), figure(row.value), number(row.step), row.slot]);
+  const rows = found.best.map((row, k) => [k + 1, row.name, figure(row.value), number(row.step), row.slot]);
   const counts = Object.entries(found.counts).map(([name, count]) => `${count} ${name}`).join(", ");
-  const done = found.done_at ? `; all done ${until(found.done_at, now)}` : "";
-  const heads = [["place", "num"], ["experiment"], ["state"], [found.metric || "best", "num"], ["step", "num"], ["slot", "num"]];
-  return panel("Experiments", table(heads, rows), html`<p class="dim">${counts}${done}</p>`);
+  const done = found.finish_in_s ? `; all done in ${duration(found.finish_in_s)}` : "";
+  const heads = [["place", "num"], ["experiment"], [found.metric || "best", "num"], ["step", "num"], ["slot", "num"]];
+  return panel("Experiments", rows.length ? table(heads, rows) : nothing, html`<p class="dim">${counts}${done}</p>`);
 }
 
 function contributors(state) {

@@ -4,7 +4,6 @@ import { Playback } from "./playback.js";
 import { Orbit } from "./orbit.js";
 
 const POSE = 1, JPEG = 2;
-const SPEEDS = [["normal", 1], ["slower", 0.25], ["stopped", 0]];
 const SCENES = 16;
 // Tasks that were picked: the server takes no more (viewer/live/shown.py).
 const MOST_PICKED = 16;
@@ -105,7 +104,7 @@ export function start(tell) {
   }
 
   document.addEventListener("visibilitychange", () => {
-    if (document.hidden) for (const tile of tiles.values()) tile.rest();
+    if (document.hidden) for (const tile of tiles.values()) tile.playback.clear(); // what nobody sees is forgotten
     else run();
   });
 
@@ -179,12 +178,6 @@ class Tile {
     this.wake();
   }
 
-  // What nobody sees is forgotten, but for what was stopped.
-  rest() {
-    if (Number(this.speed.value)) this.playback.clear();
-    else this.playback.restart();
-  }
-
   build(choice, choose) {
     const { slot } = this;
     this.name = h("h3", {}, `slot ${slot}`);
@@ -200,8 +193,6 @@ class Tile {
     this.follow = h("button", { type: "button", "aria-pressed": "false", onclick: () => this.orbit.toggle() }, "follow");
     this.reset = h("button", { type: "button", onclick: () => this.orbit.back() }, "reset view");
     this.pin = h("button", { type: "button", "aria-pressed": "false", onclick: () => choose({ pins: choice.pins.includes(slot) ? choice.pins.filter((one) => one !== slot) : [...choice.pins, slot] }) }, "pin");
-    this.speed = h("select", { "aria-label": `speed of slot ${slot}`, onchange: () => this.touch() });
-    choices(this.speed, SPEEDS, 1);
     this.lane = h("select", { "aria-label": `what slot ${slot} shows`, onchange: (event) => choose({ lanes: [...choice.lanes.filter(([one]) => one !== slot), ...(event.target.value === "any" ? [] : [[slot, event.target.value]])].slice(-MOST_PICKED) }) });
     this.command = h("code", { class: "command" });
     this.undrawn = h("p", { class: "dim", role: "status" }, UNDRAWN);
@@ -209,7 +200,7 @@ class Tile {
     this.element = h("figure", { class: "tile", "data-agent": String(slot) },
       h("figcaption", {}, this.name, this.badge, this.solved),
       this.view, this.facts, this.numbers, this.undrawn, this.why,
-      h("div", { class: "controls" }, this.pin, this.lane, this.speed, this.follow, this.reset), this.film);
+      h("div", { class: "controls" }, this.pin, this.lane, this.follow, this.reset), this.film);
   }
 
   told(told, listing) {
@@ -244,7 +235,7 @@ class Tile {
     } catch {
       this.trouble = "What comes of this agent cannot be drawn.";
     }
-    if (batch.kind === JPEG && (Number(this.speed.value) || !this.drawn)) this.takePicture(batch, body);
+    if (batch.kind === JPEG) this.takePicture(batch, body);
   }
 
   // Decoded by the browser alone; the newest that is ready.
@@ -263,7 +254,7 @@ class Tile {
   // Whether it is to be drawn again soon.
   draw(passed, now, clock) {
     const was = this.playback.head;
-    const seen = this.playback.step(passed, Number(this.speed.value), now);
+    const seen = this.playback.step(passed, now);
     this.tell(seen, clock);
     if (!seen) return false;
     const entry = seen.poses ? this.scenes.get(seen.batch.scene) : null;

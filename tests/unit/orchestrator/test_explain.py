@@ -9,21 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import NOW, a_job, a_run, a_slot, blind, no_code, token
+from builders import NOW, a_run, a_slot, no_code
 from hypothesis import given
 from hypothesis import strategies as st
 from refused import refused
 
 from orchestrator.config import parse_config
-from orchestrator.decisions.models import BadNode, Death, Ledger, Seen, Slot, SlotStatus
-from orchestrator.executors.base import JobState
+from orchestrator.decisions.models import Ledger, Slot, SlotStatus
 from orchestrator.run.begin import begin, prepare_folder
 from orchestrator.run.ledger import append_event, save_ledger
 from orchestrator.run.rundir import RunDir
-from orchestrator.screens.explain import Explanation, explain, explanation_lines, withheld
+from orchestrator.screens.explain import Explanation, explain, withheld
 from orchestrator.screens.reading import run_view
 from orchestrator.screens.runview import RunView, SlotView
-from orchestrator.screens.timeline import KINDS, clock, sentence
+from orchestrator.screens.timeline import KINDS, sentence
 
 TOY: dict[str, Any] = {"run_name": "toy", "executor": "local", "slots": 2, "command": ["python3", "toy.py"]}
 
@@ -41,29 +40,6 @@ def explained(run_dir: RunDir, ledger: Ledger | None, index: int = 0, **more: An
     if ledger is not None:
         save_ledger(run_dir, ledger.model_copy(update={"run_id": run.run_id}), NOW - 3)
     return explain(run_view(run_dir, NOW, events=True), index, NOW, **more)
-
-
-def pending(reason: str) -> Seen:
-    return Seen(state=JobState.PENDING, raw_state="PENDING", at=NOW - 5, reason=reason)
-
-
-BAD = BadNode(node="gpu07", deaths=(Death(slot=0, at=NOW), Death(slot=1, at=NOW)), excluded_until=NOW + 60)
-
-
-@pytest.mark.parametrize(
-    ("ledger", "said"),
-    [
-        (a_run(a_slot().with_attempt(a_job(sighting=pending("Priority")))),
-         ["waits for its turn", "(Slurm's reason: Priority)", "PENDING, reason Priority", "never has two"]),
-        (a_run(a_slot().with_attempt(a_job(sighting=blind())), blind_since=NOW - 60, blind_error="no answer"),
-         ["may run", "has not been seen since", "no answer"]),
-        (a_run(a_slot(0), nodes=(BAD,)), ["node gpu07 is avoided until"]),
-    ],
-)  # fmt: skip
-def test_what_is_known_is_said_and_no_token(run_dir: RunDir, ledger: Ledger, said: list[str]) -> None:
-    text = "\n".join(explanation_lines(explained(run_dir, ledger), NOW))
-    assert [words for words in said if words not in text] == []
-    assert token() not in text
 
 
 def test_history_is_told_in_order_for_this_slot_and_the_run(run_dir: RunDir) -> None:
@@ -128,26 +104,6 @@ FACTS = ("slot", "attempt", "job_id", "step", "start_step", "checkpoint_step", "
 )
 def test_any_line_of_a_log_is_a_sentence(kind: Any, facts: dict[str, Any], at: float | None) -> None:
     assert sentence({**facts, "kind": kind, "at": at}, NOW)
-
-
-@pytest.mark.parametrize(
-    ("event", "words"),
-    [
-        ({"kind": "ended", "job_id": "12", "verdict": "crashed", "cause": "out of memory", "step": 1234,
-          "checkpoint_step": 1000},
-         "job 12 ended: crashed (out of memory) at step 1,234; 234 steps after its last save are done again"),
-        ({"kind": "submission", "attempt": 3, "outcome": "not submitted: over quota"},
-         "tried to submit attempt 3: not submitted: over quota"),
-        ({"kind": "submission", "attempt": 4, "job_id": "124", "after": "123"},
-         "submitted attempt 4 as job 124, queued behind job 123"),
-    ],
-)  # fmt: skip
-def test_sentences(event: dict[str, Any], words: str) -> None:
-    assert sentence(event, NOW) == words
-
-
-def test_times_of_another_day_have_their_date() -> None:
-    assert (len(clock(NOW - 60, NOW)), len(clock(NOW - 200_000, NOW))) == (len("08:52:20"), len("08 Oct 08:52:20"))
 
 
 def test_every_kind_that_the_controller_writes_has_its_sentence() -> None:

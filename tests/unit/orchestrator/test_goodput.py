@@ -1,27 +1,17 @@
 """Where the time went: by example for each kind, and by property for what must always add up."""
 
-import io
-import json
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
 from orchestrator.screens.goodput import (
     BEAT_S,
-    KINDS,
-    JobGoodput,
-    RunGoodput,
-    SlotGoodput,
     Times,
     account,
     end_of,
-    goodput_lines,
-    goodput_table,
     times_of,
-    total,
 )
 from orchestrator.screens.runview import JobFacts, SlotFacts
 
@@ -100,11 +90,6 @@ def test_what_lies_between_jobs_is_queue_waiting_or_blind(jobs, more, now, times
     only(account(SlotFacts(0, jobs, **more), now).times, **times)
 
 
-def test_goodput_of_nothing_is_nothing():
-    assert Times().goodput is None
-    assert "goodput" in json.loads(Times().model_dump_json())
-
-
 moments = st.floats(0, NOW)
 maybe = st.none() | moments
 
@@ -157,19 +142,3 @@ def test_of_jobs_one_after_the_other_all_kinds_add_up_to_the_slots_whole_time(fa
     assert whole == pytest.approx(max(0, last - facts.begun_at), abs=1e-4)
     gaps = sum(max(0.0, b.started_at - a.ended_at) for a, b in pairwise(facts.jobs))
     assert times.queue_s + times.waiting_s + times.blind_s >= gaps - 1e-4
-
-
-def test_the_table_shows_every_kind_and_the_sum():
-    parts = Times(
-        queue_s=50_000, waiting_s=9, start_up_s=1322, productive_s=2.8e6, saving_s=300, lost_s=8000, blind_s=1200
-    )
-    slots = tuple(SlotGoodput(slot=k, times=parts, jobs=(JobGoodput(attempt=0, times=parts),) * 200) for k in range(4))
-    run = RunGoodput(run_id="mt10-1", run_name="mt10", run_dir="/r", at=0, times=total([parts] * 4), slots=slots)
-    console = Console(width=80, record=True, file=io.StringIO())
-    console.print(goodput_table(run, 80))
-    head, first, *_, last, _ = console.export_text().splitlines()
-    assert head.split() == ["slot", "jobs", "goodput", *(name for name, _ in KINDS)]
-    cells = ["0", "200", "99.66", "%", "13:53:20", "9.0", "s", "0:20:00", "0:22:02", "778", "h", "2:13:20", "0:05:00"]
-    assert first.split() == cells
-    assert last.split()[:2] == ["all", "800"]
-    assert goodput_lines(run)[1].startswith("slot 0: goodput 99.66 %, 200 jobs, queue 13:53:20, waiting 9.0 s, ")

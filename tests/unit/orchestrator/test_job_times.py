@@ -4,7 +4,6 @@ import json
 import os
 
 import pytest
-from refused import refused
 
 from orchestrator.decisions.models import Attempt, Slot, Submission, SubmissionState
 from orchestrator.run.rundir import RunDir
@@ -150,17 +149,3 @@ def test_what_is_in_the_queue_now_and_what_was_refused(folder):
     facts = folder.facts(slot, over=True)
     assert (facts.begun_at, facts.queued_at, facts.over) == (500, 600, False)
     assert account(facts, 700).times.waiting_s == 100
-
-
-def test_a_folder_without_a_claim_is_no_job_and_not_the_newest_one(folder):
-    folder.attempt(0, claimed=NOW - 50, beat={"at": NOW - 10})
-    put(folder.run_dir.attempt(0, 1) / "duplicate-n1-1.json", token="t1", unneeded="the slot is held")
-    (job,) = folder.facts().jobs
-    assert job.open
-
-
-def test_a_damaged_history_is_named(folder):
-    folder.attempt(0, claimed=100)
-    (folder.run_dir.attempt(0, 0) / "parent.json").write_text("{")
-    with refused("run.parent-unreadable"):
-        folder.facts()

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from builders import NOW, a_run, a_slot, no_code, token
-from refused import refused
 
 from orchestrator.config import parse_config
 from orchestrator.decisions.models import SlotStatus
@@ -60,15 +59,6 @@ def shown_while(run_dir: RunDir, capfd: pytest.CaptureFixture[str], *steps: Call
 def printed(run_dir: RunDir, capfd: pytest.CaptureFixture[str], **how: Any) -> str:
     show_logs(run_dir, 0, **{"follow": False, **how})
     return capfd.readouterr().out
-
-
-def test_what_was_printed_comes_before_what_was_complained_of(
-    run_dir: RunDir, capfd: pytest.CaptureFixture[str]
-) -> None:
-    a_job_folder(run_dir, 0, "printed\n", "complained\n")
-    a_job_folder(run_dir, 1)  # queued behind it
-    job = f"{run_dir.job(token(0, 0))}/job-100"
-    assert printed(run_dir, capfd) == f"==> {job}.out\nprinted\n==> {job}.err\ncomplained\n"
 
 
 def lines_of(text: str) -> list[str]:
@@ -140,14 +130,6 @@ def test_following_ends_with_the_slot(run_dir: RunDir, capfd: pytest.CaptureFixt
     assert capfd.readouterr().out.endswith("last")
 
 
-def test_ctrl_c_while_following_is_no_error(run_dir: RunDir, capfd: pytest.CaptureFixture[str]) -> None:
-    def interrupt(_seconds: float) -> None:
-        raise KeyboardInterrupt
-
-    a_job_folder(run_dir, 0, "one\n")
-    assert "one" in printed(run_dir, capfd, follow=True, sleep=interrupt)
-
-
 @pytest.mark.parametrize(("lines", "shown"), [(0, []), (1, ["3"]), (2, ["2", "3"]), (9, ["1", "2", "3"])])
 def test_lines_begins_with_the_last_ones(
     run_dir: RunDir, capfd: pytest.CaptureFixture[str], lines: int, shown: list[str]
@@ -156,25 +138,10 @@ def test_lines_begins_with_the_last_ones(
     assert [line for line in printed(run_dir, capfd, lines=lines).splitlines() if line.isdigit()] == shown
 
 
-@pytest.mark.parametrize(
-    ("files", "says"), [((None, None), "slot 0 has no job output yet; it is waiting"), (("", ""), "printed nothing so")]
-)
-def test_a_job_without_output_says_so(
-    run_dir: RunDir, capfd: pytest.CaptureFixture[str], files: tuple[str | None, str | None], says: str
-) -> None:
-    a_job_folder(run_dir, 0, *files)
-    assert says in printed(run_dir, capfd)
-
-
 def test_bytes_that_are_no_text_pass_through(run_dir: RunDir, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     (a_job_folder(run_dir, 0) / "job-100.out").write_bytes(b"\xff\x00 odd\n")
     show_logs(run_dir, 0, follow=False)
     assert b"\xff\x00 odd\n" in capfdbinary.readouterr().out
-
-
-def test_a_slot_that_never_was_is_one_sentence(run_dir: RunDir) -> None:
-    with refused("slot.nothing-submitted", slot=7):
-        show_logs(run_dir, 7, follow=False)
 
 
 def test_a_folder_that_is_cleared_away_meanwhile_is_no_error(run_dir: RunDir) -> None:

@@ -27,8 +27,10 @@ from orchestrator.run import rundir
 from orchestrator.run.begin import begin, prepare_folder, run_dir_of
 from orchestrator.run.code import FOR_PROGRAMS, fix_code
 from orchestrator.run.evidence import read_all, read_evidence
-from orchestrator.run.ledger import append_event, save_ledger
-from orchestrator.run.rundir import Run, RunDir, ask, load_run
+from orchestrator.run.ledger import save_ledger, write_control
+from orchestrator.run.requests import ask
+from orchestrator.run.rundir import Run, RunDir, load_run
+from orchestrator.run.script import job_script
 from orchestrator.run.submission import (
     JOBS_KEPT,
     drop_old_job_folders,
@@ -38,7 +40,6 @@ from orchestrator.run.submission import (
 from orchestrator.screens.explain import explain
 from orchestrator.screens.reading import UNUSABLE, run_view
 from orchestrator.screens.runview import RunView
-from orchestrator.screens.summary import summarise
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/home/me", "SECRET_TOKEN": "hunter2"}
 TOY: dict[str, Any] = {"run_name": "toy", "executor": "local", "command": ["python3", "toy.py"]}
@@ -320,22 +321,14 @@ class TestStatus:
             assert "its newest checkpoint is of step 1,000" not in facts
 
 
-class TestSummary:
-    def test_steps_lost_and_idle_time_are_counted_once_by_attempt(self, run_dir: RunDir) -> None:
-        with_ledger(run_dir, a_run(a_slot(jobs=4, step=900), a_slot(1)))
-        for attempt, (claimed, ended, step, cause) in enumerate(
-            ((0.0, 100.0, 510, "SIGUSR2"), (102.5, 200.0, 900, "asked to"), (9000.0, 9100.0, None, ""))
-        ):
-            facts = {"slot": 0, "attempt": attempt}
-            append_event(run_dir, 0, "started", NOW, **facts, claimed_at=claimed)
-            end = {"ended_at": ended, "step": step, "checkpoint_step": 500 + 400 * attempt, "cause": cause}
-            for epoch in (0, 1):  # a controller that was killed tells an end again
-                append_event(run_dir, epoch, "ended", NOW, **facts, **end)
-        append_event(run_dir, 0, "ended", NOW, slot=1, attempt=0, step=70, checkpoint_step=0)
-        append_event(run_dir, 0, "adopted", NOW, slot=0, attempt=3, step=70, checkpoint_step=0)
-        first, second = summarise(run_view(run_dir, events=True))
-        assert (first.steps, first.steps_lost, second.steps_lost) == (900, 10, 70)
-        assert (first.idle_s, first.gaps) == (2.5, 1)  # after a `stop` nobody waits
+class TestPlacesOfResults:
+    def test_the_policies_of_complete_trainings_are_named(self, run_dir: RunDir) -> None:
+        assert not [line for line in places_of_results(run_dir, 2) if "policy" in line]
+        policy = run_dir.attempt(1, 3) / "final.safetensors"
+        policy.parent.mkdir(parents=True)
+        policy.touch()
+        last = places_of_results(run_dir, 2)[-1]
+        assert last == "  slot 1's policy, one file: slots/1/attempts/3/final.safetensors"
 
 
 class TestRegistry:

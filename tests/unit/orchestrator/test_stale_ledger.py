@@ -18,9 +18,8 @@ from orchestrator.screens.explain import explain, explanation_lines
 from orchestrator.screens.goodput import goodput_lines, goodput_of
 from orchestrator.screens.reading import LATE_LOOK_S, Keeper, keeper, run_view
 from orchestrator.screens.runview import RunView
-from orchestrator.screens.status import plain_lines
+from orchestrator.screens.status import marks, plain_lines
 from orchestrator.screens.timeline import clock
-from orchestrator.screens.watch import marks
 from viewer.troubles import troubles_of
 
 CONTROLLER = Keeper("process 7 on login1")
@@ -114,11 +113,6 @@ def test_otherwise_the_ledger_is_believed(place: Place, ago_s: float, by: Keeper
     place.keeper, place.left = by, left
     assert place.written(ago_s).view().stale is None
     assert goodput_of(run_view(place.run_dir, NOW, jobs=None), NOW).stale is None
-
-
-def test_a_run_that_is_over_waits_for_nobody(place: Place) -> None:
-    place.left, place.ledger = 0, a_run(a_slot(status="finished"), run_id=place.ledger.run_id)
-    assert place.written(DUE_S).view().stale is None
 
 
 class TestTicksOfACrontab:

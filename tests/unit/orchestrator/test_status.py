@@ -14,7 +14,7 @@ from orchestrator.decisions.models import Attempt, Blind, Seen, Slot, SlotStatus
 from orchestrator.decisions.verdicts import ASKED_TO
 from orchestrator.executors.base import JobState
 from orchestrator.screens.forecast import forecast, waits_between
-from orchestrator.screens.runview import OVER, Forecast
+from orchestrator.screens.runview import OVER
 from orchestrator.screens.situation import Around, situation
 from orchestrator.screens.timeline import clock
 
@@ -140,22 +140,6 @@ def test_what_a_slot_waits_for_and_what_comes_next(slot: Any, state: str, kind: 
     assert (found.state, found.kind) == (state, kind)
     assert why in found.why
     assert then in found.next
-
-
-@pytest.mark.parametrize(
-    ("steps", "rate", "waits", "found"),
-    [
-        (3600, 1.0, [], (HOUR, 0, True)),
-        (36_000, 1.0, [60.0, 120.0], (10 * HOUR + 2 * 90, 2, True)),
-        (36_000, 1.0, [], (10 * HOUR, 2, False)),
-        (10, 0.0, [], None),
-        (10, -1.0, [], None),
-    ],
-)
-def test_a_forecast_counts_what_is_known(steps: int, rate: float, waits: list[float], found: Any) -> None:
-    names = ("finish_in_s", "more_jobs", "waits_included")
-    expected = None if found is None else Forecast(**dict(zip(names, found, strict=True)))
-    assert forecast(steps, rate, left_in_job_s=2 * HOUR, job_s=4 * HOUR, waits_s=waits) == expected
 
 
 @given(

@@ -1,4 +1,4 @@
-"""`status`: notes in words, lines for a pipe, what steps cost. `test_status_page.py` compares whole screens."""
+"""`status` and `goodput` as people see them. `test_status_page.py` compares whole screens."""
 
 from __future__ import annotations
 
@@ -7,63 +7,107 @@ import json
 from typing import Any
 
 import pytest
-from builders import NOW
+from builders import NOW, a_slot
 from hypothesis import given
 from hypothesis import strategies as st
 from relay import NewRelay
-from rich.console import Console
+from rich.console import Console, RenderableType
 
-from orchestrator.decisions.models import Verdict
-from orchestrator.screens.cells import ranges, span
-from orchestrator.screens.cost import cost_of, cost_words
+from anchorleg.wrapping import INDENT, wrapped
+from orchestrator.config import RunConfig, parse_config
+from orchestrator.decisions.models import Slot, SlotStatus, Verdict
+from orchestrator.hosts.stopping import after_stop
+from orchestrator.screens.cells import ranges
+from orchestrator.screens.forecast import cost_of, cost_words, left_s, places_of, queue_view
+from orchestrator.screens.goodput import KINDS, JobGoodput, RunGoodput, SlotGoodput, Times, goodput_table, total
 from orchestrator.screens.runview import ExcludedNode, Forecast, RunView, SlotView, SuccessorView
-from orchestrator.screens.status import about, done_in, note_lines, plain_lines, run_table, short
-from orchestrator.screens.timeline import clock, end_words
-from orchestrator.screens.watch import changes, marks
+from orchestrator.screens.status import about, changes, marks, note_lines, plain_lines, run_table, short
+from orchestrator.screens.timeline import clock
 
 
 def a_view(*slots: SlotView, **more: Any) -> RunView:
     known = {
-        "run_id": "toy-0123abcd",
-        "run_name": "toy",
-        "run_dir": "/runs/toy",
-        "executor": "slurm",
-        "state": "running",
-        "controller": "process 7 on login1",
-        "controller_epoch": 3,
-        "wish": "run",
-        "written_at": NOW - 3,
-    }
+        "run_id": "toy-0123abcd", "run_name": "toy", "run_dir": "/runs/toy", "executor": "slurm", "state": "running",
+        "controller": "process 7 on login1", "controller_epoch": 3, "wish": "run", "written_at": NOW - 3,
+    }  # fmt: skip
     return RunView.model_validate({**known, **more, "slots": slots})
 
 
 def running(slot: int = 0, **more: Any) -> SlotView:
     known = {
-        "slot": slot,
-        "state": "running",
-        "job_id": "1234567",
-        "step": 1_234_567,
-        "total": 20_000_000,
-        "checkpoint_step": 1_200_000,
-        "rate": 1234.5,
-        "ends_at": NOW + 12_345,
+        "slot": slot, "state": "running", "job_id": "1234567", "step": 1_234_567, "total": 20_000_000,
+        "checkpoint_step": 1_200_000, "rate": 1234.5, "ends_at": NOW + 12_345, "jobs": 12,
         "forecast": Forecast(finish_in_s=123_456, more_jobs=9, waits_included=False),
         "progress": {"gpu_percent": 87.4, "success": 0.43},
-        "jobs": 12,
-    }
+    }  # fmt: skip
     return SlotView.model_validate(known | more)
 
 
-def drawn(view: RunView, width: int) -> str:
+def many(count: int) -> RunView:
+    """Every third slot is at work, has failed, or waits."""
+    states: tuple[dict[str, Any], ...] = (
+        {"state": "running", "job_id": "81234567", "rate": 905.0, "ends_at": NOW + 7000, "step": 19_284_000},
+        {"state": "failed", "why": "the last, job 81247 failed: the GPU ran out of memory (exit code 1), as the five "
+         "jobs before it; nothing new was saved", "next": "mend it, then `orchestrator start mt10`"},
+        {"state": "waiting", "last_verdict": Verdict.PREEMPTED, "last_cause": "preempted by another job",
+         "why": "waits for its turn (other jobs have a higher priority)", "retry_at": NOW + 60, "next": "soon"},
+    )  # fmt: skip
+    return a_view(
+        *(SlotView(slot=k, total=20_000_000, jobs=123, **states[k % 3]) for k in range(count)),
+        controller="process 4657 on login-with-a-long-name.cluster.example.org (`start --via daemon`, since 06:12:05)",
+        blind_since=NOW - 400,
+        blind_error="slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
+        excluded_nodes=(ExcludedNode(node="gpu[07-09]", until=NOW + 3600, deaths=2),),
+    )
+
+
+def goodput_of_long(count: int) -> RunGoodput:
+    """Of a long run, with something in every column."""
+    parts = Times(
+        queue_s=359_000, waiting_s=359_000, start_up_s=359_000, productive_s=9e6, saving_s=50_000, lost_s=50_000,
+        blind_s=50_000,
+    )  # fmt: skip
+    jobs = (JobGoodput(attempt=0, times=parts),) * 1200
+    return RunGoodput(
+        run_id="mt10-1", run_name="mt10", run_dir="/runs/mt10", at=0, times=total([parts] * count),
+        slots=tuple(SlotGoodput(slot=k, times=parts, jobs=jobs) for k in range(count)),
+    )  # fmt: skip
+
+
+def drawn(screen: RenderableType, width: int) -> str:
     out = Console(file=io.StringIO(), width=width, force_terminal=False)
-    out.print(run_table(view, NOW, width))
+    out.print(screen)
     assert isinstance(out.file, io.StringIO)
     return out.file.getvalue()
 
 
-def test_a_column_that_nobody_fills_is_left_out() -> None:
-    words = drawn(a_view(running(progress={}, forecast=None)), 120).split()
-    assert not {"GPU", "done"} & set(words)
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("count", [3, 500])
+def test_no_line_is_too_long_and_no_word_is_broken(count: int, width: int) -> None:
+    view = many(count)
+    words = " ".join([line for line, _ in about(view, NOW)] + note_lines(view, NOW))
+    kinds = " ".join(name for name, _ in KINDS)
+    for screen, said in ((run_table(view, NOW, width), words), (goodput_table(goodput_of_long(count), width), kinds)):
+        shown = drawn(screen, width)
+        assert max(map(len, shown.splitlines())) <= width
+        assert "…" not in shown
+        assert set(said.split()) <= set(shown.split())
+
+
+def test_a_screen_that_is_redrawn_shows_what_works_first() -> None:
+    lines = drawn(run_table(many(60), NOW, 120, height=30), 120).splitlines()
+    rows = [line.split()[0] for line in lines if line[:1].isdigit() and "1234567" in line]
+    assert rows == [str(k) for k in range(0, 60, 3)]
+    assert "20 of 60 slots" in "\n".join(lines)
+
+
+@given(st.text("ab -/`.", max_size=200), st.integers(1, 100))
+def test_a_line_is_broken_between_words_only_and_loses_none(line: str, width: int) -> None:
+    pieces = wrapped(line, width)
+    assert " ".join(pieces).split() == line.split()
+    room = max(width, len(line) - len(line.lstrip()) + len(INDENT) + 1)  # narrower than its own indent is nothing
+    for piece in pieces:
+        assert len(piece) <= room or len(piece.split()) == 1
 
 
 @pytest.mark.parametrize(
@@ -96,7 +140,6 @@ HELD = SuccessorView(attempt=3, job_id="124", state="pending", why="is held by y
         ([SlotView(slot=0, state="pending", why="is next", expected_start_at=NOW + 720)],
          [f"slot 0: is next; Slurm expects to start it {IN_TWELVE_MINUTES}"]),
         ([running(successor=HELD)], ["slot 0: the next job, 124, is held by you"]),
-        ([running(successor=HELD.model_copy(update={"why": ""}))], []),
         ([SlotView(slot=0, state="failed", why="wrong task", next="mend it, then `orchestrator start toy`")],
          ["slot 0: wrong task; mend it, then `orchestrator start toy`"]),
         ([running(1, last_verdict=Verdict.CRASHED, last_cause="out of memory")],
@@ -110,7 +153,6 @@ def test_notes_say_what_slots_wait_for(slots: list[SlotView], lines: list[str]) 
 
 LOOKED = "controller: process 7 on login1, last look 3 s ago"
 BLIND = f"blind since {clock(NOW - 300, NOW)} (0:05:00 ago): squeue timed out; nothing is submitted meanwhile"
-UNTIL = f"until {clock(NOW + 90, NOW)} (in 0:01:30): then every job saves and ends"
 NOBODY = {"controller": None, "state": "no controller", "failover_tick": True}
 AGAIN = "no controller, last look 3 s ago; take it up again with `orchestrator start toy`"
 
@@ -121,7 +163,8 @@ AGAIN = "no controller, last look 3 s ago; take it up again with `orchestrator s
         (a_view(blind_since=NOW - 300, blind_error="squeue timed out",
                 excluded_nodes=(ExcludedNode(node="gpu[07]", until=NOW + 3600, deaths=2),)),
          [LOOKED, BLIND, f"avoids node gpu[07] until {clock(NOW + 3600, NOW)}: 2 jobs died early on it"]),
-        (a_view(until=NOW + 90), [LOOKED, UNTIL]),
+        (a_view(until=NOW + 90),
+         [LOOKED, f"until {clock(NOW + 90, NOW)} (in 0:01:30): then every job saves and ends"]),
         (a_view(until=NOW + 90, state="finished"), [LOOKED]),
         (a_view(running(), **NOBODY),
          [AGAIN, f"a job that ends after {clock(NOW - 3 + 300, NOW)} looks after the run itself"]),
@@ -130,26 +173,15 @@ AGAIN = "no controller, last look 3 s ago; take it up again with `orchestrator s
 )  # fmt: skip
 def test_what_concerns_the_whole_run_stands_on_top(view: RunView, lines: list[str]) -> None:
     assert [line for line, _ in about(view, NOW)] == lines
-    assert all(word in drawn(view, 120) for word in "".join(lines).split() if "[" in word)  # brackets are no markup
+    shown = drawn(run_table(view, NOW, 120), 120)
+    assert all(word in shown for word in "".join(lines).split() if "[" in word)  # brackets are no markup
 
 
-def test_a_forecast_that_leaves_waits_out_is_a_lower_bound() -> None:
-    known = running(forecast=Forecast(finish_in_s=60, more_jobs=1, waits_included=True))
-    assert (done_in(known), done_in(running())) == ("0:01:00", ">1 d 10 h")
-
-
-def test_a_pipe_gets_one_line_a_slot_without_colours() -> None:
-    successor = SuccessorView(attempt=3, job_id="124", state="pending")
-    lines = plain_lines(a_view(running(), running(1, successor=successor, ends_at=NOW - 5)), NOW)
-    assert len(lines) == 4
+def test_a_pipe_gets_one_line_a_slot_and_while_it_watches_what_changed() -> None:
+    before = a_view(running(), running(1, ends_at=NOW - 5))
+    lines = plain_lines(before, NOW)
     assert lines[2].startswith("slot 0, running, job 1234567, step 1,234,567/20,000,000, saved at 1,200,000, 1,234 ")
-    assert ", job past its walltime, " in lines[3]
-    assert lines[3].endswith(", next job 124")
-    assert "\x1b" not in "".join(lines)
-
-
-def test_watching_in_a_pipe_tells_what_changed_and_is_silent_while_numbers_only_count_on() -> None:
-    before = a_view(running(), running(1))
+    assert ", job past its walltime, done in >1 d 10 h, " in lines[3]
     counted_on = a_view(running(step=1_300_000, rate=99.0, ends_at=NOW + 1), running(1), written_at=NOW + 60)
     lost = a_view(running(), running(1, state="blind", why="no answer"))
     alone = a_view(running(), running(1), controller=None, state="no controller")
@@ -159,57 +191,83 @@ def test_watching_in_a_pipe_tells_what_changed_and_is_silent_while_numbers_only_
     assert "no controller" in changes(alone, marks(before), marks(alone), NOW)[0]
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(59, "0:00:59"), (86399, "23:59:59"), (103164, "1 d 4 h")])
-def test_days_are_said_as_days(seconds: float, words: str) -> None:
-    assert span(seconds) == words
+def test_a_stop_names_few_slots_and_counts_many() -> None:
+    few = a_view(running(0), running(1, checkpoint_step=5), running(2, state="finished"))
+    assert "saved slot 0 at step 1,200,000, slot 1 at step 5; finished before: 1 of 3 slots." in after_stop(few)
+    many_slots = a_view(*[running(k, checkpoint_step=1000 + k) for k in range(40)])
+    assert "saved 40 slots, at steps 1,000 to 1,039." in after_stop(many_slots)
+
+
+# --- all experiments, and what steps cost -----------------------------------------------------------------------------
+
+
+def work(step: int, total: int | None, *, done: bool = False) -> Slot:
+    return Slot(index=0, step=step, total=total, status=SlotStatus.FINISHED if done else SlotStatus.ACTIVE)
 
 
 @pytest.mark.parametrize(
-    ("cause", "words"),
+    ("slots", "paces", "places", "seconds"),
     [
-        ("SIGUSR2", "handed over (Slurm announced its end)"),
-        ("deadline", "handed over (its time was nearly over)"),
-        ("it ended before its total", "handed over (it ended before its total)"),
+        ([work(0, 100)] * 8, [1.0] * 8, 4, 200.0),
+        ([work(0, 100), work(0, 10)], [1.0, 1.0], 4, 100.0),  # never less than the longest
+        ([work(0, 100), work(0, 100), work(0, None)], [1.0, None, None], 1, 300.0),
+        ([work(0, 100)], [None], 1, None),
+        # Those that have not begun are as long as the others are in all, and not as what these have left.
+        ([work(99, 100), *[work(0, None)] * 8], [1.0, *[None] * 8], 4, 801.0 / 4),
+        ([work(100, 100, done=True), work(0, None)], [2.0, None], 4, 50.0),
+        ([work(100, 100, done=True)], [2.0], 4, None),
     ],
 )
-def test_why_a_job_handed_over_is_said_in_words(cause: str, words: str) -> None:
-    assert end_words("handed over", cause) == words
+def test_the_whole_queue_takes_its_work_over_its_places(
+    slots: list[Slot], paces: list[float | None], places: int, seconds: float | None
+) -> None:
+    assert left_s(slots, paces, places) == seconds
 
 
-class TestCost:
-    def test_a_machine_at_one_an_hour_that_makes_a_million_steps_an_hour(self) -> None:
-        view = a_view(running(rate=1e6 / 3600, step=0, total=3_000_000))
-        assert cost_words(cost_of(view, 1.0), 1.0) == (
-            "at 1 an hour and 277.8 steps/s: 1,000,000 steps ≈ 1.00; the 3,000,000 that are left ≈ 3.00 (in 3:00:00); "
-            "restarts and idle time come on top"
-        )
+def test_places_are_those_of_jobs_that_run_unless_the_config_says_it() -> None:
+    states = ["running"] * 3 + ["starting"] + ["pending"] * 496
+    found = [places_of(states, *limits) for limits in ((None, None), (10, None), (10, 6))]
+    assert (found, places_of(["pending"], None, 0)) == ([4, 10, 6], 1)
 
-    def test_slots_share_the_price_and_what_is_not_in_it_is_counted(self) -> None:
-        an_hour, two_hours = running(0, rate=100.0, step=0, total=360_000), running(1, rate=50.0, step=0, total=360_000)
-        waits = running(2, state="waiting", rate=None, step=0)
-        done = running(3, rate=None, step=9, total=9)
-        over = [running(4, state=state, rate=None) for state in ("finished", "failed", "dropped", "behind")]
-        cost = cost_of(a_view(an_hour, two_hours, waits, done, *over), 3.0)
-        assert cost is not None
-        assert (cost.steps_per_s, cost.left_s, cost.left, cost.others) == (150.0, 7200.0, 6.0, 1)
-        assert cost.per_million_steps == pytest.approx(1e6 / 150 / 3600 * 3)
 
-    def test_a_program_that_does_not_say_its_length_has_a_price_a_step_only(self) -> None:
-        cost = cost_of(a_view(running(0, rate=10.0), running(1, rate=10.0, total=None)), 1.0)
-        assert cost is not None
-        assert (cost.left_s, cost.left) == (None, None)
-        assert "left" not in cost_words(cost, 1.0)
+def a_config(goal: str) -> RunConfig:
+    queue = {"metric": "score", "goal": goal}
+    return parse_config({"command": ["true"], "experiments": {"seed": [0, 1, 2]}, "queue": queue}, "c")
 
-    def test_without_a_measured_rate_nothing_is_made_up(self) -> None:
-        assert cost_of(a_view(running(rate=None), running(1, rate=0.0)), 2.5) is None
-        assert cost_words(None, 2.5) == "at 2.5 an hour: no running slot has told how fast it is yet"
 
-    @pytest.mark.long
-    def test_the_command_prices_what_it_shows_and_refuses_a_price_that_is_none(self, new_relay: NewRelay) -> None:
-        relay = new_relay(total=10)
-        assert relay.run("start").code == 0
-        assert "at 1.006 an hour: no running slot has told" in relay.run("status", "--price", "1.006").out
-        assert json.loads(relay.run("status", "--price", "2", "--json").out)["cost"] is None
-        assert "cost" not in relay.status()
-        for words in (("0",), ("nan",), ("inf",), ("1", "--watch")):
-            relay.run("status", "--price", *words).assert_refused(2, "[cli.price]")
+def test_the_best_are_by_the_goal_and_what_was_measured_stands_in_for_a_rate() -> None:
+    slots = [a_slot(k, best=score, best_step=5, step=50, total=100, worked_s=10.0).built for k, score in
+             enumerate([0.3, 0.9, 0.1])]  # fmt: skip
+    most, least = (queue_view(slots, ["waiting"] * 3, [None] * 3, a_config(goal), 1) for goal in ("max", "min"))
+    assert [score.slot for score in most.best] == [1, 0, 2]
+    assert [score.slot for score in least.best] == [2, 0, 1]
+    assert (most.finish_in_s, most.rates_known, most.counts) == (30.0, 3, {"waiting": 3})
+
+
+def test_slots_share_the_price_and_what_is_not_in_it_is_counted() -> None:
+    an_hour, two_hours = running(0, rate=100.0, step=0, total=360_000), running(1, rate=50.0, step=0, total=360_000)
+    others = [running(2, state="waiting", rate=None, step=0), running(3, rate=None, step=9, total=9)]
+    over = [running(4, state=state, rate=None) for state in ("finished", "failed", "dropped", "behind")]
+    cost = cost_of(a_view(an_hour, two_hours, *others, *over), 3.0)
+    assert cost is not None
+    assert (cost.steps_per_s, cost.left_s, cost.left, cost.others) == (150.0, 7200.0, 6.0, 1)
+    assert cost.per_million_steps == pytest.approx(1e6 / 150 / 3600 * 3)
+    assert cost_words(cost, 3.0) == (
+        "at 3 an hour and 150.0 steps/s: 1,000,000 steps ≈ 5.56; the 720,000 that are left ≈ 6.00 (in 2:00:00); "
+        "not in it: 1 slot with more to do and no measured rate now; restarts and idle time come on top"
+    )
+    endless = cost_of(a_view(running(0, rate=10.0), running(1, rate=10.0, total=None)), 1.0)
+    assert endless is not None
+    assert (endless.left_s, endless.left) == (None, None)
+    assert cost_of(a_view(running(rate=None), running(1, rate=0.0)), 2.5) is None
+
+
+@pytest.mark.long
+def test_the_command_prices_what_it_shows_and_refuses_a_price_that_is_none(new_relay: NewRelay) -> None:
+    relay = new_relay(total=10)
+    assert relay.run("start").code == 0
+    assert "at 1.006 an hour: no running slot has told" in relay.run("status", "--price", "1.006").out
+    assert json.loads(relay.run("status", "--price", "2", "--json").out)["cost"] is None
+    assert "cost" not in relay.status()
+    for words in (("0",), ("nan",), ("1", "--watch")):
+        relay.run("status", "--price", *words).assert_refused(2, "[cli.price]")

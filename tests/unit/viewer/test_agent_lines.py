@@ -43,12 +43,6 @@ def said(shared: Path, hub: Hub, capsys: pytest.CaptureFixture[str], write: Call
     return told
 
 
-def test_a_line_has_task_step_return_and_success(shared: Path, hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
-    told = said(shared, hub, capsys, lambda agent: agent.pose(swing(0), success=False), "agent: ")
-    assert "agent: slot 0, in training, push-v3, step 6, return 12.5, no success yet\n" in told
-    assert "syncd watch" in told, "the lines of the run are there, too"
-
-
 def test_facts_are_told_and_escapes_are_not_obeyed(shared: Path, hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
     told = said(shared, hub, capsys, lambda agent: agent.facts(map="\x1b[2J\nPallet", x=3), "Pallet")
     assert "\x1b" not in told
@@ -61,11 +55,6 @@ def test_a_picture_is_half_blocks_and_poses_are_for_the_browser(
     assert "▀" in said(shared, hub, capsys, lambda agent: agent.jpeg(a_jpeg()), "▀", draws=True)
     told = said(shared, hub, capsys, lambda agent: agent.pose(swing(0)), IN_BROWSER, draws=True)
     assert told.count(IN_BROWSER) == 1
-
-
-def test_what_cannot_be_shown_is_said_once(shared: Path, hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
-    told = said(shared, hub, capsys, lambda agent: agent.jpeg(b"\xff\xd8"), "cannot be shown")
-    assert told.count("cannot be shown") == 1
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff\xd8", a_jpeg()[:200]])

@@ -23,12 +23,10 @@ from orchestrator.run.rundir import load_run
 from orchestrator.screens.board import BEAT_S, EVERY_S, FILE, MOST_BYTES, VERSION, BoardWriter, board_of, line_of
 from orchestrator.screens.reading import run_view
 from orchestrator.screens.runview import JobFacts, RunSource, RunView, SlotFacts
-from syncd import store
 from viewer.model import PageSnapshot, ViewChoice
 from viewer.pacing import NO_END, Pacer
 from viewer.sources.mirror import LACKS, MirrorFolder
 from viewer.sources.runs import RunFolders
-from viewer.sources.shared import curves_signature
 
 
 class Told:
@@ -104,33 +102,12 @@ def test_in_a_groups_folder_the_group_may_read_it_whatever_the_umask(told: Told)
     assert stat.S_IMODE(told.file.stat().st_mode) == 0o640
 
 
-def test_experiments_have_no_mean(tmp_path: Path, told: Told) -> None:
-    mirror = with_board(tmp_path / "mirror", told.tell())
-    a_mirror(mirror, 1)
-    means = []
-    for name in ("", "rate=0.001"):
-        value = json.loads(told.tell())
-        value["view"]["slots"][0]["name"] = name
-        run = look(with_board_alone(mirror, json.dumps(value).encode())).run
-        assert run is not None
-        means.append("mean" in {line.kind for line in run.curves.lines})
-    assert means == [True, False]
-
-
 def test_older_jobs_than_came_are_not_offered(tmp_path: Path) -> None:
     data = Told(tmp_path, slots=1, jobs=25).tell()
     assert json.loads(data)["older"] == {"0": 5}
     run = look(with_board(tmp_path / "mirror", data)).run
     assert run is not None
     assert (len(run.times["0"].jobs), run.times["0"].older, run.times["0"].goodput) == (20, 0, None)
-
-
-def test_of_older_jobs_nothing_is_read(tmp_path: Path) -> None:
-    told = Told(tmp_path, slots=1, jobs=25)
-    (told.run_dir.attempt(0, 2) / "parent.json").write_text("{")
-    board = json.loads(told.tell())
-    assert [job["attempt"] for job in board["times"][0]["jobs"]] == list(range(5, 25))
-    assert (board["older"], board["times"][0]["begun_at"]) == ({"0": 5}, board["times"][0]["jobs"][0]["submitted_at"])
 
 
 def test_it_names_no_path_and_no_setting(tmp_path: Path, told: Told) -> None:
@@ -165,7 +142,7 @@ def test_a_jobs_last_words_and_the_schedulers_paths_are_the_owners_alone(tmp_pat
     run = look(a_mirror(with_board(tmp_path / "mirror", text.encode()), 2, 3)).run
     assert run is not None
     assert run.cards["3"].why.endswith("the last one: job 81305 failed: exit code 1")
-    assert run.cards["3"].last_end == "crashed (exit code 1)"
+    assert run.cards["3"].last_cause == "exit code 1"
     assert run.cards["2"].why == "sbatch: error: Unable to open file … (the run had jobs before: it is tried again)"
     assert any("crashed (exit code 1)" in moment.words for moment in run.history.moments)
 
@@ -227,12 +204,6 @@ def test_a_run_that_publishes_nothing_gets_no_folder(told: Told) -> None:
     assert not told.metrics.exists()
 
 
-def test_a_board_that_cannot_be_written_does_not_concern_the_run(told: Told) -> None:
-    told.file.mkdir(parents=True)
-    told.writer.write()
-    assert told.file.is_dir()
-
-
 def test_of_a_large_run_comes_what_fits(told: Told) -> None:
     view = run_view(told.run_dir, NOW)
     many = view.model_copy(
@@ -292,12 +263,3 @@ def test_an_old_board_and_a_clock_that_differs_are_said(tmp_path: Path, told: To
         run = look(mirror, now).run
         assert run is not None
         assert [one for one in run.troubles if words in one.words]
-
-
-def test_a_board_that_changes_does_not_make_the_curves_be_read_again(tmp_path: Path, told: Told) -> None:
-    mirror = with_board(tmp_path / "mirror", told.tell())
-    place = store.Shared(mirror).slot(RUN, 0)
-    before = curves_signature(place)
-    with_data = place.metrics / FILE
-    with_data.write_bytes(b"{}")
-    assert before == curves_signature(place) != ()

@@ -19,7 +19,7 @@ from watched_runs import a_watched_run
 from anchorleg.job import Job
 from anchorleg.live import wanted
 from anchorleg.live.batches import POSE, packed
-from viewer.live.hub import CROWDED, NO_AGENTS, NOT_ALLOWED, AgentPlace, Hub, HubSettings
+from viewer.live.hub import CROWDED, NO_AGENTS, AgentPlace, Hub, HubSettings, film_command, on_screen
 from viewer.live.shown import (
     UNSEEN_BYTES,
     UNSEEN_MESSAGES,
@@ -143,15 +143,6 @@ def test_nobody_looks_nothing_is_asked_for_and_no_thread_is_there(shared: Path, 
     wait_for(lambda: not wishes(shared) and not threads(), "the withdrawal of who is gone")
 
 
-def test_copies_of_a_run_do_not_swap_their_agents(tmp_path: Path, new_hub: Callable[..., Hub]) -> None:
-    hub = new_hub()
-    one, other = hub.enter("a"), hub.enter("b")
-    hub.tell("a", facts(tmp_path / "a", slots=1))
-    hub.tell("b", facts(tmp_path / "b", slots=2))
-    assert len(tiles(other)) == 2
-    assert len(tiles(one)) == 1
-
-
 @pytest.mark.parametrize("plays", [False, True])
 def test_what_waits_of_one_run_comes_to_no_tile_of_the_next(
     shared: Path, new_hub: Callable[..., Hub], plays: bool
@@ -209,16 +200,6 @@ def test_a_program_of_ones_own_is_watched_once_a_page_looks(
     assert take(box, AgentNews).batches[0].header["facts"] == {"badges": 3}
 
 
-def test_the_users_word_is_obeyed(shared: Path, new_hub: Callable[..., Hub]) -> None:
-    hub = new_hub()
-    box = hub.enter()
-    hub.tell("", facts(shared, slots=6, top_k=3))
-    assert len(tiles(box)) == 3, "as the run's settings say"
-    hub.change(box, choice=LiveChoice(top=2, pins=(5,), lanes=((5, "t3"),)))
-    assert {tile["slot"] for tile in tiles(box, lambda them: len(them) == 2)} == {0, 5}
-    wait_for(lambda: wishes(shared) == {(0, "any"), (5, "t3")}, "the wishes")
-
-
 def test_four_lanes_a_run_at_most_whoever_asks(shared: Path, new_hub: Callable[..., Hub]) -> None:
     hub = new_hub()
     one, other = hub.enter(), hub.enter()
@@ -228,38 +209,6 @@ def test_four_lanes_a_run_at_most_whoever_asks(shared: Path, new_hub: Callable[.
     noted = tiles(other, lambda them: any(tile["note"] for tile in them))
     assert {tile["note"] for tile in noted} == {CROWDED}
     assert wishes(shared) == {(slot, "any") for slot in range(4)}
-
-
-def test_where_another_viewer_has_the_four_lanes_it_is_said(shared: Path, new_hub: Callable[..., Hub]) -> None:
-    other = wanted.Asking(shared / "v1" / "runs" / RUN / wanted.FILE)
-    other.renew((wanted.Wish(1, "any", 30), *(wanted.Wish(5, f"t{task}", 30) for task in range(3))))
-    hub = new_hub()
-    box = hub.enter()
-    hub.tell("", facts(shared))
-    noted = tiles(box, lambda them: any(tile["note"] for tile in them))
-    assert [(tile["slot"], tile["note"]) for tile in noted] == [(0, CROWDED), (1, "")]
-
-
-def test_where_the_run_lets_nobody_watch_nobody_is_asked(shared: Path, new_hub: Callable[..., Hub]) -> None:
-    hub = new_hub()
-    box = hub.enter()
-    hub.tell("", facts(shared, streams=False))
-    assert take(box, AgentsShown).value["note"] == NOT_ALLOWED
-    assert wishes(shared) == set()
-
-
-def test_a_folder_of_somebody_else_is_a_sentence(
-    shared: Path, new_hub: Callable[..., Hub], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(wanted.Asking, "renew", refuse)
-    hub = new_hub()
-    box = hub.enter()
-    hub.tell("", facts(shared))
-    noted = tiles(box, lambda them: them[0]["note"])
-    assert "cannot be written (Permission denied)" in noted[0]["note"]
 
 
 @pytest.mark.parametrize(
@@ -343,18 +292,6 @@ def test_a_slow_line_gets_no_more_than_it_has_room_for(
     assert box.take(PATIENCE_S) is not None
 
 
-def test_a_defect_is_said_and_the_hub_lives(
-    shared: Path, new_hub: Callable[..., Hub], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hub = new_hub()
-    with monkeypatch.context() as patched:
-        patched.setattr("viewer.live.hub.next_on_screen", lambda *_, **__: 1 / 0)
-        box = hub.enter()
-        hub.tell("", facts(shared))
-        assert "please report it" in take(box, AgentsShown).value["note"]
-    assert tiles(box)
-
-
 def test_a_folder_that_hangs_holds_up_no_end(
     shared: Path, new_hub: Callable[..., Hub], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -393,17 +330,45 @@ def test_what_cannot_be_drawn_says_so_and_has_the_command_of_a_film(shared: Path
     assert "--task push-v3" in told["film"]
 
 
+AGENT = AgentPlace(Path("/data/my runs/shared"), "mt10-0123abcd", 3, "any")
+EVIL = "evil; rm -rf ~/'$(x)"
+
+
+@pytest.mark.parametrize(("said", "task"), [({"task": "push-v3"}, "push-v3"), ({"task": EVIL}, EVIL), ({}, "reach-v3")])
+def test_the_command_of_a_film_is_for_a_shell_whatever_strangers_wrote(said: dict[str, Any], task: str) -> None:
+    words = shlex.split(film_command(AGENT, said, ("reach-v3", EVIL, "push-v3")))
+    assert words[:5] == ["trainer", "play", "mt10-0123abcd/3", "--shared-dir", "/data/my runs/shared"]
+    assert words[5:8] == ["--task", task, "--out"]
+    assert "/" not in words[8]
+    assert film_command(AGENT, said, ()) == ""
+
+
+def agent(slot: int, success: float | None, **more: Any) -> AgentRow:
+    return AgentRow(slot=slot, success=success, **more)
+
+
+SCORES = (agent(0, None, step=9), agent(1, 0.2, training=0.9), agent(2, None, training=0.5), agent(3, 0.1))
+
+
+@pytest.mark.parametrize(
+    ("before", "agents", "seats", "pins", "shown"),
+    [
+        ((), SCORES, 4, (), (2, 1, 3, 0)),  # an evaluation counts before training, training before steps
+        ((), (*SCORES, agent(4, 1.0, at_work=False)), 9, (), (2, 1, 3, 0)),
+        ((0, 1), (agent(0, 0.5), agent(1, 0.4), agent(2, 0.44)), 2, (), (0, 1)),  # not by so little
+        ((0, 1), (agent(0, 0.5), agent(1, 0.4), agent(2, 0.46)), 2, (), (0, 2)),
+        ((2, 1, 0), (agent(0, 0.1), agent(1, 0.3), agent(2, 0.2)), 2, (), (2, 1)),  # places stay
+        ((2, 1), SCORES, 1, (0, 3), (0, 3)),
+        ((2, 1), SCORES, 2, (7,), (2, 1)),
+    ],
+)
+def test_the_best_are_on_screen_and_whom_the_user_pinned(
+    before: tuple[int, ...], agents: tuple[AgentRow, ...], seats: int, pins: tuple[int, ...], shown: tuple[int, ...]
+) -> None:
+    assert on_screen(before, agents, seats, pins) == shown
+
+
 # --- as bytes ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_message_has_its_words_before_and_its_bodies_behind() -> None:
-    batches = tuple(CheckedBatch(2, {"at": float(k), "task": "é" * 100}, bytes([k]) * k) for k in (1, 2))
-    data = message(7, AgentNews(3, "any", batches), 5.0)
-    assert isinstance(data, bytes)
-    (length,) = struct.unpack_from(">H", data)
-    value = json.loads(data[2 : 2 + length])
-    assert (value["n"], value["slot"], [one["bytes"] for one in value["batches"]]) == (7, 3, [1, 2])
-    assert data[2 + length :] == b"\1\2\2"
 
 
 def test_of_words_that_are_too_many_the_newest_are_sent() -> None:
@@ -470,9 +435,3 @@ def test_what_a_hidden_page_last_saw_is_not_shown_to_others(shared: Path, new_hu
     hub.change(hidden, asleep=True)
     hub.tell(RUN, with_others(shared))
     assert tiles(page, lambda them: not them[0]["others"])
-
-
-def test_no_lane_leads_elsewhere() -> None:
-    for lane in ("any@", "any@../x", "any@.x", "@ben", "any@a/b", "any@" + "x" * 90, "t3@ben\n"):
-        with pytest.raises(ValueError, match="lanes"):
-            LiveChoice(lanes=((0, lane),))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 import stat
@@ -15,10 +14,9 @@ from refused import refused
 from viewer.server.sockets import (
     MOST_BYTES,
     access_token,
-    alone_in,
     check_folder,
     free_socket,
-    leave,
+    open_socket,
     socket_path,
     write_signpost,
 )
@@ -50,6 +48,11 @@ def test_a_sockets_folder_is_made_for_us_alone() -> None:
         assert mode(path.parent) == 0o700
     assert len(bytes(path)) <= MOST_BYTES
     assert path.name.startswith("a-run-with--n")
+
+
+def test_a_socket_is_for_this_account_alone(tmp_path: Path) -> None:
+    with open_socket(tmp_path / "page.sock"):
+        assert mode(tmp_path / "page.sock") == 0o600
 
 
 def test_a_folder_that_others_may_enter_is_refused(tmp_path: Path) -> None:
@@ -108,22 +111,3 @@ def test_a_shared_machine_is_known_by_its_logins_and_by_slurm(
     said: dict[str, str], platform: str, sbatch: bool, shared: bool
 ) -> None:
     assert is_shared_machine(said, platform, lambda _name: "/usr/bin/sbatch" if sbatch else None) is shared
-
-
-def test_of_two_viewers_at_once_one_waits_for_the_other(tmp_path: Path) -> None:
-    """Both find a socket that a killed viewer left; the second one would clear away the first one's."""
-    other = os.open(tmp_path, os.O_RDONLY)
-    with alone_in(tmp_path), pytest.raises(BlockingIOError):
-        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    os.close(other)
-
-
-def test_a_viewer_clears_away_its_own_socket_alone(tmp_path: Path) -> None:
-    path = tmp_path / "x.sock"
-    path.touch()
-    (tmp_path / "other").touch()
-    leave(path, (tmp_path / "other").stat().st_ino)
-    assert path.exists()
-    leave(path, path.stat().st_ino)
-    assert not path.exists()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,10 +20,8 @@ from watched_runs import a_watched_run
 from anchorleg.output import ReaderGoneError
 from orchestrator.run.rundir import RunDir, load_run, register
 from viewer import cli, showing
-from viewer.errors import DamagedError, NothingThere
 from viewer.model import PageSnapshot, ViewChoice
 from viewer.sources.found import find_source
-from viewer.sources.mirror import MirrorFolder
 
 
 @pytest.fixture(autouse=True)
@@ -109,12 +105,6 @@ def test_several_runs_below_a_folder_are_all_shown(tmp_path: Path, monkeypatch: 
     assert find_source(None).place == str(tmp_path / "project" / "runs")
 
 
-def test_a_mirror_is_found_by_its_folder_and_in_the_home_folder(a_home: Path) -> None:
-    (a_home / "shared_weights" / "v1" / "runs").mkdir(parents=True)
-    assert isinstance(find_source(str(a_home / "shared_weights")), MirrorFolder)
-    assert isinstance(find_source(None), MirrorFolder)
-
-
 def test_what_lies_on_another_machine_is_shown_on_a_page_and_in_no_other_way(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -145,46 +135,6 @@ def test_what_is_not_there_names_what_is(tmp_path: Path) -> None:
             find_source(word)
 
 
-def test_a_run_folder_that_may_not_be_read_is_a_sentence_and_its_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder, exists = a_run(tmp_path / "mt10").path, Path.exists
-
-    def asked(path: Path) -> bool:
-        if path.parent == folder:
-            raise PermissionError(errno.EACCES, "Permission denied", str(path))
-        return exists(path)
-
-    monkeypatch.setattr(Path, "exists", asked)
-    assert typed(monkeypatch, str(folder), "--json") == DamagedError.exit_code
-    said = f"{folder}/run.json cannot be read: Permission denied. [folder.unreadable]"
-    assert capsys.readouterr().err == f"viewer: {said}\n"
-
-
-def test_nothing_at_all_is_a_sentence_and_its_code(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert typed(monkeypatch, "--json") == NothingThere.exit_code
-    said = capsys.readouterr().err
-    assert said.endswith("[run.none-here]\n")
-    assert said.count("\n") == 1
-
-
-def test_json_is_one_whole_picture(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert typed(monkeypatch, str(a_run(tmp_path / "mt10").path), "--json") == 0
-    value = json.loads(capsys.readouterr().out)
-    assert value["run"]["name"] == "mt10"
-    assert value["run"]["curves"]["partial"] == 0
-
-
-def test_lines_are_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    showing.print_lines(find_source(str(a_run(tmp_path / "mt10").path)), every_s=0, rounds=3)
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(set(lines)) > 0
-
-
 def test_lines_end_with_their_reader_where_nothing_more_is_to_be_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,20 +153,6 @@ def test_lines_end_with_their_reader_where_nothing_more_is_to_be_said(
         with pytest.raises(ReaderGoneError):
             showing.print_lines(source, every_s=0, rounds=4)
     assert next(looks) == 2
-
-
-def test_a_busy_port_ends_with_4(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = str(a_run(tmp_path / "mt10").path)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        assert typed(monkeypatch, folder, "--port", str(port)) == 4
-    assert "[port.taken]" in capsys.readouterr().err
-
-
-def test_a_port_and_a_socket_together_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert typed(monkeypatch, "--port", "1", "--socket", "auto") == 2
 
 
 def test_the_export_is_one_file_that_calls_nobody(
@@ -248,15 +184,6 @@ def test_a_browser_that_may_not_read_hidden_folders_is_helped(
     path = opened[0].removeprefix("file://")
     assert path.endswith("/viewer-open.html")
     assert capsys.readouterr().out == f"Where the browser may not read {path}, open the address above in it.\n"
-
-
-def test_an_export_of_another_kind_or_into_no_folder_is_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = str(a_run(tmp_path / "mt10").path)
-    assert typed(monkeypatch, "export", folder, "--out", str(tmp_path / "page.pdf")) == 2
-    assert typed(monkeypatch, "export", folder, "--out", str(tmp_path / "none" / "page.html")) == 7
-    assert typed(monkeypatch, "export", folder, "--out", str(tmp_path / "page.html"), "--no-episode") == 2
 
 
 def test_without_websockets_the_sentence_says_what_to_install(

@@ -22,7 +22,6 @@ from viewer.curves import (
     mean_line,
     measures_of,
     slot_curves,
-    spark_of,
     thinned,
 )
 from viewer.learning import Learned, curves_of, evaluation_rows, have_same_tasks, learned_from, task_rows
@@ -72,10 +71,6 @@ def test_the_mean_goes_as_far_as_all_slots_have_got_and_tells_the_lowest_and_the
     assert (line.values[-1], line.low[-1], line.high[-1]) == (0.5, 0.0, 1.0)
 
 
-def test_slots_without_a_common_stretch_have_no_mean() -> None:
-    assert mean_line([slot_curves([a_row(100)]), slot_curves([a_row(100, None, 0)])], "success", "") is None
-
-
 def test_one_tasks_line_has_wilsons_interval() -> None:
     line = line_of(slot_curves([a_row(100, 1.0, 20)]), 0, "slot 0", "success", TASKS[0])
     assert (line.low[0], line.high[0]) == (pytest.approx(0.8389, abs=1e-3), 1.0)
@@ -87,17 +82,6 @@ def test_numbers_that_are_none_are_left_out() -> None:
     line = line_of(slot_curves(rows), 0, "slot 0", "critic_loss", "")
     assert line.values == (None, 2.0, None)
     assert measures_of([slot_curves(rows)]) == ("success", "return", "critic_loss", "q")
-
-
-def test_experiments_have_no_mean_because_they_are_no_seeds() -> None:
-    slots = [learned(k, [a_row(100 * n) for n in range(1, 9)]) for k in range(2)]
-    assert {line.kind for line in curves_of(slots, "", "", 0, alike=True).lines} == {"mean", "slot"}
-    assert {line.kind for line in curves_of(slots, "", "", 0, alike=False).lines} == {"slot"}
-
-
-def test_an_unknown_measure_or_task_is_the_first_one() -> None:
-    found = curves_of([learned(0, [a_row(100), a_row(200)])], "nonsense", "no-such-task", 0, alike=True)
-    assert (found.measure, found.task) == ("success", "")
 
 
 def test_where_no_success_is_told_the_curves_show_returns() -> None:
@@ -118,41 +102,11 @@ def test_where_no_success_is_told_the_curves_show_returns() -> None:
     assert agent_rows((), [slot], {0: True}, {}, {})[0].training is None
 
 
-def test_dots_are_promised_only_where_there_are_some() -> None:
-    slot = learned(0, [a_row(100)], an_evaluation(100, 0.5))
-    assert "dots" in curves_of([slot], "success", "", 0, alike=True).about
-    assert "dots" not in curves_of([slot], "return", "", 0, alike=True).about
-
-
-def test_a_window_counts_episodes_whatever_they_tell() -> None:
-    rows = [{"to": k + 1, "tasks": {"pole": {"episodes": 1, "return": float(k)}}} for k in range(200)]
-    assert slot_curves(rows).window == 20
-
-
 def test_slots_of_other_tasks_are_no_seeds() -> None:
     both, one = learned(0, [a_row(100)]), learned(1, [a_row(100) | {"tasks": {TASKS[0]: {"episodes": 1, "return": 1}}}])
     assert have_same_tasks([both, both, learned(2, [])])
     assert not have_same_tasks([both, one])
     assert have_same_tasks([learned(0, [a_row(2000)]), one])  # it has only begun
-
-
-def test_tasks_tell_their_last_evaluation_over_all_slots() -> None:
-    slots = [
-        learned(0, [a_row(100), a_row(200)], an_evaluation(200, 0.4)),
-        learned(1, [a_row(100)], an_evaluation(100, 0.6)),
-    ]
-    first, second = task_rows(slots, measure="success")
-    assert (first.task, first.evaluated, first.steps_to_success) == (TASKS[0], 0.5, 80.0)
-    assert first.low is not None
-    assert first.high is not None
-    assert first.low < 0.5 < first.high
-    assert second.steps_to_success is None
-
-
-def test_an_evaluations_row_has_the_best_one_too() -> None:
-    slot = learned(3, [a_row(100)], an_evaluation(100, 0.9), an_evaluation(200, 0.7))
-    row = evaluation_rows([slot])[0]
-    assert (row.value, row.step, row.best, row.best_step, row.count) == (0.7, 200, 0.9, 100, 2)
 
 
 def test_rows_with_very_many_tasks_do_not_fill_the_page() -> None:
@@ -161,11 +115,6 @@ def test_rows_with_very_many_tasks_do_not_fill_the_page() -> None:
     found = slot_curves([row, row])
     assert len(found.success) == MOST_TASKS
     assert len(found.other) == MOST_MEASURES
-
-
-def test_nothing_at_all_is_no_curve() -> None:
-    assert curves_of([learned(0, [])], "", "", 2, alike=True).partial == 2
-    assert spark_of([slot_curves([])], "success", "x") == ()
 
 
 def test_evaluations_are_shown_by_step_and_few_of_many() -> None:

@@ -1,14 +1,18 @@
-"""The server itself, on a real port and a real socket: who has the token gets pictures, everybody else nothing."""
+"""The server itself, on a real port: who has the token gets pictures, everybody else nothing; and it ends when told."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
+import os
+import re
+import resource
 import socket
 import threading
+import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,120 +21,166 @@ from daemons import PATIENCE_S, wait_for
 from refused import refused
 from viewer_entrance import enter as show_token
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import ClientConnection, connect, unix_connect
+from websockets.sync.client import ClientConnection, connect
 
+from anchorleg.errors import catalogue
+from anchorleg.live.batches import MOST_SCENE_BYTES
+from viewer.errors import ViewerError
 from viewer.model import PageSnapshot, RunRow, ViewChoice
-from viewer.server import watchers
-from viewer.server.serve import make_server
-from viewer.server.sockets import open_port, open_socket
+from viewer.server import serve, watchers
+from viewer.server.serve import PONG_WITHIN_S, PageServer, make_server
+from viewer.server.sockets import open_port
 from viewer.server.watchers import MOST_WATCHERS, NO_TOKEN, TOO_LATE, TOO_MANY
 
 TOKEN = "t" * 43
 SECRET = "a-run-nobody-else-may-know-of"
+TICK_S = 0.02
 
 
 class Counting:
-    """A source that tells its own looks, and what was chosen."""
+    """A source that tells its own looks, and what was chosen. `size`: of the run's name; `defect`: raised by the next
+    look; `still`: every picture is the same.
+    """
 
     kind = "runs"
     place = SECRET
 
     def __init__(self) -> None:
-        self.looks = 0
+        self.looks, self.size, self.still = 0, 0, False
+        self.sizes: set[int] = set()
         self.chosen: list[ViewChoice] = []
-        self.stopped = threading.Event()
+        self.defect: BaseException | None = None
+        self.hangs: threading.Event | None = None
 
     def look(self, choice: ViewChoice, now: float) -> PageSnapshot:
         self.looks += 1
         self.chosen.append(choice)
+        if self.hangs is not None:
+            self.hangs.wait(PATIENCE_S)
+        if self.defect is not None:
+            raise self.defect
         if choice.run == "defect":
             raise KeyError("oops")
-        step = 0 if self.stopped.is_set() else self.looks
-        return PageSnapshot(
-            source="runs",
-            place=self.place,
-            runs=(RunRow(run_id="r", name=choice.task or "r", state="running", step=step),),
-        )
+        step = 0 if self.still else self.looks
+        name = (choice.task or f"{step}").ljust(self.size)
+        self.sizes.add(len(name))
+        row = RunRow(run_id="r", name=name, state="running", step=step)
+        return PageSnapshot(source="runs", place=self.place, runs=(row,))
 
 
 @pytest.fixture
-def source(monkeypatch: pytest.MonkeyPatch) -> Counting:
-    defaults = {**(watchers.Room.__init__.__kwdefaults__ or {}), "every_s": 0.02, "sign_s": PATIENCE_S}
-    monkeypatch.setattr(watchers.Room.__init__, "__kwdefaults__", defaults)
+def source() -> Counting:
     return Counting()
 
 
 @pytest.fixture
-def port(source: Counting) -> Iterator[int]:
+def soon(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Sets how often the room looks, and gives a sign of life."""
+
+    def set_times(sign_s: float) -> None:
+        defaults = {**(watchers.Room.__init__.__kwdefaults__ or {}), "every_s": TICK_S, "sign_s": sign_s}
+        monkeypatch.setattr(watchers.Room.__init__, "__kwdefaults__", defaults)
+
+    set_times(PATIENCE_S)
+    return set_times
+
+
+@pytest.fixture
+def often_pinged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As websockets would do it by itself, and soon."""
+    monkeypatch.setattr(serve, "serve", partial(serve.serve, ping_interval=TICK_S))
+
+
+@pytest.fixture
+def soon_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("viewer.server.serve.PONG_WITHIN_S", 0.2)
+
+
+@pytest.fixture
+def serving(source: Counting, soon: Callable[..., None]) -> Iterator[tuple[int, PageServer, threading.Thread]]:
     sock = open_port(0)
-    with serving(sock, source):
-        yield sock.getsockname()[1]
+    server = make_server(sock, source, TOKEN)
+    thread = threading.Thread(target=server.serve_forever)
+    port = sock.getsockname()[1]
+    thread.start()
+    yield port, server, thread
+    server.shutdown()
+    thread.join(PATIENCE_S)
+
+
+@pytest.fixture
+def port(serving: tuple[int, PageServer, threading.Thread]) -> int:
+    return serving[0]
+
+
+def page(port: int, origin: str | None = None, **more: Any) -> connect:
+    """Uncompressed, so that what is large stays so."""
+    return connect(
+        f"ws://127.0.0.1:{port}/socket", origin=origin or f"http://127.0.0.1:{port}", proxy=None, max_size=None,
+        ping_interval=None, compression=None, **more,
+    )  # fmt: skip
 
 
 @contextlib.contextmanager
-def serving(sock: socket.socket, source: Counting) -> Iterator[None]:
-    server = make_server(sock, source, TOKEN)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield
-    finally:
-        server.shutdown()
-        thread.join(PATIENCE_S)
-
-
-def enter(port: int, origin: str | None = None, **more: Any) -> ClientConnection:
-    return connect(f"ws://127.0.0.1:{port}/socket", origin=origin or f"http://127.0.0.1:{port}", proxy=None, **more)
+def entered(port: int) -> Iterator[ClientConnection]:
+    with page(port) as line:
+        show_token(line, TOKEN)
+        hear(line)
+        yield line
 
 
 def hear(line: ClientConnection) -> dict[str, Any]:
     return json.loads(line.recv(PATIENCE_S))
 
 
+def whole(line: ClientConnection, fits: Callable[[Any], object] = bool) -> Any:
+    """The next whole picture that fits."""
+    while not ("is" in (told := hear(line)) and fits(told["is"])):
+        pass
+    return told["is"]
+
+
 def say(line: ClientConnection, **message: Any) -> None:
     line.send(json.dumps(message))
 
 
-def raw(port: int, request: str) -> bytes:
+def closed_with(line: ClientConnection) -> int | None:
+    with pytest.raises(ConnectionClosed) as closed:
+        line.recv(PATIENCE_S)
+    return closed.value.rcvd.code if closed.value.rcvd is not None else None
+
+
+def asked(port: int) -> bytes:
     with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as sock:
-        sock.sendall(request.encode())
         parts = []
-        with contextlib.suppress(ConnectionResetError):
+        with contextlib.suppress(ConnectionError):
+            sock.sendall(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
             while part := sock.recv(65_536):
                 parts.append(part)
         return b"".join(parts)
 
 
 def test_who_has_the_token_gets_a_picture_and_then_what_changes(port: int) -> None:
-    with enter(port) as line:
+    with page(port) as line:
         show_token(line, TOKEN)
         first, second = hear(line), hear(line)
     assert first["is"]["place"] == SECRET
     assert [path for path, *_ in second["set"]] == [["runs"]]
+    head, _, body = asked(port).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 ")
+    assert b"websockets" not in head, "the answer names no software"
+    assert SECRET.encode() not in body
 
 
 @pytest.mark.parametrize(
     "message",
-    [
-        '{"token": "wrong"}',
-        '{"token": ""}',
-        '{"token": null}',
-        "{}",
-        "[]",
-        "nonsense",
-        '{"choose": {}}',
-        '{"token": ["t"]}',
-        '{"token": "\\ud800"}',
-        "9" * 4000,
-    ],
-)
+    ['{"token": "wrong"}', '{"token": ""}', '{"token": null}', "[]", "nonsense", '{"choose": {}}', '{"token": ["t"]}',
+     '{"token": "\\ud800"}', "9" * 4000],
+)  # fmt: skip
 def test_without_the_token_not_one_byte_of_data_is_sent(port: int, source: Counting, message: str) -> None:
-    with enter(port) as line:
+    with page(port) as line:
         line.send(message)
-        with pytest.raises(ConnectionClosed) as closed:
-            line.recv(PATIENCE_S)
-    assert closed.value.rcvd is not None
-    assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (NO_TOKEN, "")
+        assert closed_with(line) == NO_TOKEN
     assert source.looks == 0
 
 
@@ -138,179 +188,247 @@ def test_a_line_that_stalls_before_its_token_is_not_told_that_it_has_no_token(
     port: int, source: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("viewer.server.watchers.ENTER_WITHIN_S", 0.05)
-    with enter(port) as line, pytest.raises(ConnectionClosed) as closed:
-        line.recv(PATIENCE_S)
-    assert closed.value.rcvd is not None
-    assert closed.value.rcvd.code == TOO_LATE
+    with page(port) as line:
+        assert closed_with(line) == TOO_LATE
     assert source.looks == 0
 
 
 def test_another_origin_and_another_host_do_not_get_in(port: int, source: Counting) -> None:
     for more in ({"origin": "http://evil.example"}, {"additional_headers": {"Host": "evil.example"}}):
-        with pytest.raises(InvalidStatus) as refused, enter(port, **more):
+        with pytest.raises(InvalidStatus) as refusal, page(port, **more):
             pass
-        assert refused.value.response.status_code == 403
-        assert refused.value.response.body == b""
+        assert (refusal.value.response.status_code, refusal.value.response.body) == (403, b"")
     assert source.looks == 0
 
 
-@pytest.mark.parametrize(
-    "request_line",
-    [
-        "POST / HTTP/1.1",
-        "GET /socket HTTP/1.1",
-        "DELETE /socket HTTP/1.1",
-        "GET /../../etc/passwd HTTP/1.1",
-        "GET / HTTP/0.9",
-        "\x00\x01",
-    ],
-)
-def test_whatever_is_asked_over_http_tells_nothing_of_the_run(port: int, source: Counting, request_line: str) -> None:
-    told = raw(port, f"{request_line}\r\nHost: 127.0.0.1:{port}\r\n\r\n")
-    assert SECRET.encode() not in told
-    assert b"websockets" not in told.partition(b"\r\n\r\n")[0], "the answer names no software"
-    assert source.looks == 0
-
-
-def test_a_rebound_name_gets_no_page(port: int) -> None:
-    told = raw(port, f"GET / HTTP/1.1\r\nHost: evil.example:{port}\r\n\r\n")
-    assert told.startswith(b"HTTP/1.1 403 ")
-    assert told.endswith(b"\r\n\r\n")
-
-
-def test_the_page_comes_over_plain_http_with_its_rules(port: int) -> None:
-    told = raw(port, f"GET / HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n")
-    head, _, body = told.partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 200 ")
-    assert f"connect-src 'self' ws://localhost:{port}".encode() in head
-    assert body.startswith(b"<!doctype html>")
-    assert b"set-cookie" not in head.lower()
-
-
-def test_a_choice_is_answered_by_a_whole_picture(port: int, source: Counting) -> None:
-    with enter(port) as line:
-        show_token(line, TOKEN)
-        hear(line)
+def test_a_choice_is_answered_by_a_whole_picture_and_a_defect_is_said_on_it(port: int, source: Counting) -> None:
+    with entered(port) as line:
         say(line, choose={"task": "reach-v3", "jobs": 2})
-        while "is" not in (told := hear(line)) or told["is"]["runs"][0]["name"] != "reach-v3":
-            pass
+        assert whole(line, lambda seen: seen["runs"][0]["name"] == "reach-v3")
+        assert ViewChoice(task="reach-v3", jobs=2) in source.chosen
         say(line, choose={"task": 7, "nonsense": True})
-        while "is" not in (told := hear(line)):
-            pass
-    assert told["is"]["runs"][0]["name"] == "r"
-    assert ViewChoice(task="reach-v3", jobs=2) in source.chosen
+        assert whole(line)["runs"][0]["name"] != "reach-v3"
+        say(line, choose={"run": "defect"})
+        assert "please report it" in whole(line)["note"]
+        say(line, choose={"run": ""})
+        assert whole(line)["note"] == ""
+        say(line, choose={"task": 10_000 * "x"})
+        with pytest.raises(ConnectionClosed):
+            deque(iter(lambda: line.recv(PATIENCE_S), None))
+
+
+def is_still(source: Counting) -> Callable[[], bool]:
+    """Whether nothing was read since it was last asked."""
+    seen = [-1]
+
+    def look() -> bool:
+        before, seen[0] = seen[0], source.looks
+        threading.Event().wait(5 * TICK_S)
+        return before == seen[0] == source.looks
+
+    return look
 
 
 def test_nothing_is_read_while_nobody_looks(port: int, source: Counting) -> None:
-    with enter(port) as line:
-        show_token(line, TOKEN)
-        hear(line)
-    seen = -1
-
-    def is_still() -> bool:
-        nonlocal seen
-        before, seen = seen, source.looks
-        threading.Event().wait(0.1)  # five times as long as from one look to the next
-        return before == seen == source.looks
-
-    wait_for(is_still, "the end of reading")
+    with entered(port):
+        pass
+    wait_for(is_still(source), "the end of reading")
     before = source.looks
-    with enter(port):  # somebody without a token is nobody
+    with page(port):  # somebody without a token is nobody
         pass
     assert source.looks == before
-    with enter(port) as line:
-        show_token(line, TOKEN)
-        assert "is" in hear(line)
+    with entered(port):
+        pass
     assert source.looks > before
 
 
-def test_a_hidden_tab_costs_nothing(port: int, source: Counting) -> None:
-    with enter(port) as hidden, enter(port) as seen:
-        for line in (hidden, seen):
-            show_token(line, TOKEN)
-            hear(line)
+def test_a_hidden_tab_costs_nothing_and_what_does_not_change_is_not_sent_again(port: int, source: Counting) -> None:
+    mark = ViewChoice(task="hidden")
+    with entered(port) as hidden, entered(port) as seen:
         say(hidden, choose={"task": "hidden"})
-        while hear(hidden).get("is", {"runs": [{"name": ""}]})["runs"][0]["name"] != "hidden":
-            pass
+        whole(hidden, lambda told: told["runs"][0]["name"] == "hidden")
         say(hidden, asleep=True)
-        mark = ViewChoice(task="hidden")
         wait_for(lambda: mark not in source.chosen[-4:] and len(source.chosen) > 4, "the hidden tab's rest")
         say(hidden, asleep=False)
         wait_for(lambda: mark in source.chosen[-4:], "its return")
-
-
-def test_what_does_not_change_is_not_sent_again(port: int, source: Counting) -> None:
-    source.stopped.set()
-    with enter(port) as line:
-        show_token(line, TOKEN)
-        hear(line)
+        source.still = True
+        say(seen, choose={"task": "still"})
+        whole(seen, lambda told: told["runs"][0]["name"] == "still")
         looked = source.looks
-        wait_for(lambda: source.looks > looked + 3, "some looks")
+        wait_for(lambda: source.looks > looked + 6, "some looks")
         with pytest.raises(TimeoutError):
-            line.recv(0)
-
-
-def test_a_defect_is_said_on_the_page_and_the_page_lives(port: int) -> None:
-    with enter(port) as line:
-        show_token(line, TOKEN)
-        hear(line)
-        say(line, choose={"run": "defect"})
-        while "is" not in (told := hear(line)):
-            pass
-        assert "please report it" in told["is"]["note"]
-        say(line, choose={"run": ""})
-        while "is" not in (told := hear(line)):
-            pass
-        assert told["is"]["note"] == ""
+            seen.recv(0)
 
 
 def test_too_many_pages_are_told_so(port: int) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(MOST_WATCHERS):
-            line = stack.enter_context(enter(port))
-            show_token(line, TOKEN)
-            hear(line)
-        late = stack.enter_context(enter(port))
+            stack.enter_context(entered(port))
+        late = stack.enter_context(page(port))
         show_token(late, TOKEN)
-        with pytest.raises(ConnectionClosed) as closed:
-            late.recv(PATIENCE_S)
-    assert closed.value.rcvd is not None
-    assert closed.value.rcvd.code == TOO_MANY
-
-
-def test_a_long_message_ends_the_connection(port: int) -> None:
-    with enter(port) as line:
-        show_token(line, TOKEN)
-        hear(line)
-        say(line, choose={"task": 10_000 * "x"})
-        with pytest.raises(ConnectionClosed):
-            deque(iter(lambda: line.recv(PATIENCE_S), None))
+        assert closed_with(late) == TOO_MANY
 
 
 def test_the_port_is_on_this_machine_alone(port: int) -> None:
     table = Path("/proc/net/tcp").read_text().split("\n")[1:]
     listening = [line.split()[1] for line in table if line and line.split()[3] == "0A"]
     assert {address for address in listening if address.endswith(f":{port:04X}")} == {f"0100007F:{port:04X}"}
-
-
-def test_a_unix_socket_serves_the_same_and_is_private(tmp_path: Path, source: Counting) -> None:
-    path = tmp_path / "page.sock"
-    with serving(open_socket(path), source):
-        assert path.stat().st_mode & 0o077 == 0
-        with unix_connect(str(path), uri="ws://localhost:9999/socket", origin="http://localhost:9999") as line:
-            show_token(line, TOKEN)
-            assert hear(line)["is"]["place"] == SECRET
-
-
-def test_a_port_that_another_program_has_is_taken(port: int) -> None:
     with refused("port.taken", port=port):
         open_port(port)
 
 
-def test_a_port_that_nobody_has_and_that_cannot_be_had_is_not_called_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(errno.EACCES, "Permission denied")
+# --- lines and processes in trouble ----------------------------------------------------------------------------------
 
-    monkeypatch.setattr("viewer.server.sockets.socket.socket.bind", refuse)
-    with refused("port.not-opened", port=80, why="Permission denied"):
-        open_port(80)
+
+@contextlib.contextmanager
+def no_free_descriptor() -> Iterator[None]:
+    """Every descriptor that this process has open stays below the limit: one that is closed can be had again."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held: list[socket.socket] = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/dev/fd"))) + 20, hard))
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(socket.socket())
+        yield
+    finally:
+        for each in held:
+            each.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_process_whose_descriptors_are_all_in_use_serves_again_when_there_are_some(
+    serving: tuple[int, PageServer, threading.Thread],
+) -> None:
+    port, _, thread = serving
+    assert asked(port).startswith(b"HTTP/1.1 200 ")
+    with contextlib.ExitStack() as stack:
+        lines = [stack.enter_context(socket.socket()) for _ in range(8)]
+        stack.enter_context(no_free_descriptor())
+        for line in lines:
+            line.connect(("127.0.0.1", port))
+    wait_for(lambda: asked(port).startswith(b"HTTP/1.1 200 "), "the page")
+    assert thread.is_alive()
+
+
+def test_a_page_that_cannot_begin_says_why_although_its_catalogue_cannot_be_opened(source: Counting) -> None:
+    catalogue.cache_clear()
+    said: list[ViewerError] = []
+
+    def is_refused() -> bool:
+        """False: a thread of an earlier test ended meanwhile, and the server had its descriptor."""
+        server = make_server(open_port(0), source, TOKEN)
+        end = threading.Timer(1.0, server.shutdown)
+        end.start()
+        try:
+            with no_free_descriptor():
+                server.serve_forever()
+        except ViewerError as error:
+            said.append(error)
+        end.join()
+        return bool(said)
+
+    wait_for(is_refused, "a page that cannot begin")
+    assert said[0].id == "page.not-served"
+    assert said[0].fields["why"] in str(said[0])
+
+
+@pytest.mark.long
+def test_it_ends_although_a_page_takes_nothing_any_more(
+    source: Counting, serving: tuple[int, PageServer, threading.Thread]
+) -> None:
+    port, server, thread = serving
+    line = page(port).__enter__()
+    show_token(line, TOKEN)
+    hear(line)
+    with line.socket.dup():
+        line.recv_flow_control.acquire()  # its reader stands still
+        source.size = 20_000_000
+        wait_for(lambda: source.size in source.sizes, "a large picture")  # the page may be cut off before the second
+        server.shutdown()
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+
+
+def test_a_page_whose_line_is_slow_is_kept(often_pinged: None, port: int, source: Counting) -> None:
+    """The answer to a ping comes behind all that is under way."""
+    assert PONG_WITHIN_S * 30_000 > MOST_SCENE_BYTES, "for the largest scene on a line of 30 kB a second"
+    with entered(port) as line:
+        with line.recv_flow_control:  # its reader stands still
+            before = source.looks
+            wait_for(lambda: source.looks > before + 20, "pings without an answer")
+        seen = source.looks
+        while number_in(line.recv(PATIENCE_S)) <= seen:
+            pass
+
+
+def number_in(told: str | bytes) -> int:
+    """Of the look that a message is of; 0: a sign of life."""
+    found = re.search(r'"name":"(\d+)', str(told))
+    return int(found[1]) if found else 0
+
+
+def test_a_page_that_vanished_without_a_word_is_let_go(
+    often_pinged: None, soon_let_go: None, port: int, source: Counting
+) -> None:
+    def was_let_go() -> bool:
+        """False: it was taken for gone before it had entered."""
+        try:
+            with entered(port) as line, line.recv_flow_control:
+                wait_for(is_still(source), "the end of reading")
+        except ConnectionClosed:
+            return False
+        return True
+
+    wait_for(was_let_go, "the end of a page that had entered")
+
+
+def test_a_sign_of_life_tells_how_old_the_picture_is(source: Counting, soon: Callable[..., None]) -> None:
+    """Of a page on which nothing happens, and of one whose reader stands still."""
+    soon(sign_s=0.05)
+    source.still = True
+    sock = open_port(0)
+    server = make_server(sock, source, TOKEN)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        with page(sock.getsockname()[1]) as line:
+            show_token(line, TOKEN)
+            first = hear(line)
+            deadline = time.monotonic() + PATIENCE_S
+            while (sign := hear(line))["at"] == first["at"] and time.monotonic() < deadline:
+                pass  # a sign may come before the next look
+            assert sign["set"] == []
+            assert first["at"] < sign["at"] <= sign["now"]
+            source.hangs = threading.Event()
+            last = [hear(line) for _ in range(4)][-1]
+            later = [hear(line) for _ in range(3)][-1]
+            assert last["at"] == later["at"]
+            assert last["now"] < later["now"]
+    finally:
+        if source.hangs is not None:
+            source.hangs.set()
+        server.shutdown()
+        thread.join(PATIENCE_S)
+
+
+def test_the_readers_end_is_the_servers_end_in_one_sentence(source: Counting, soon: Callable[..., None]) -> None:
+    sock = open_port(0)
+    port, server = sock.getsockname()[1], make_server(sock, source, TOKEN)
+    ended: list[ViewerError] = []
+
+    def serve_all() -> None:
+        try:
+            server.serve_forever()
+        except ViewerError as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=serve_all)
+    thread.start()
+    with entered(port) as line:
+        source.defect = SystemExit("a defect")
+        with pytest.raises(ConnectionClosed):
+            deque(iter(lambda: line.recv(PATIENCE_S), None))
+    thread.join(PATIENCE_S)
+    [error] = ended
+    assert (error.id, error.fields["kind"]) == ("page.reader-died", "SystemExit")

@@ -7,7 +7,6 @@ from itertools import pairwise
 from builders import NOW
 
 from orchestrator.screens.runview import JobFacts, SlotFacts
-from orchestrator.screens.summary import steps_lost
 from viewer.model import JOBS_A_PAGE
 from viewer.timeline import bars_of, row_of
 
@@ -45,11 +44,6 @@ def test_what_a_slot_waits_for_now_has_no_end() -> None:
     assert parts(over)[-1][1] == "running"
 
 
-def test_a_job_that_saves_now_goes_on_saving() -> None:
-    facts = SlotFacts(slot=0, jobs=(a_job(0, 100.0, None, first_step_at=110.0, asked_at=300.0),), begun_at=100.0)
-    assert parts(facts)[-1] == (0, "saving", 300.0, None)
-
-
 def test_jobs_come_by_the_page_and_older_ones_are_counted() -> None:
     jobs = tuple(a_job(k, 100.0 * k, 100.0 * k + 80) for k in range(100))
     facts = SlotFacts(slot=0, jobs=jobs, begun_at=0.0, over=True)
@@ -60,9 +54,9 @@ def test_jobs_come_by_the_page_and_older_ones_are_counted() -> None:
     assert row_of(facts, [], NOW, None, 9).jobs == ()
 
 
-def test_steps_lost_are_counted_once_however_often_an_end_is_told() -> None:
+def test_an_end_that_is_told_twice_counts_once() -> None:
     end = {"kind": "ended", "attempt": 0, "job_id": "7", "verdict": "crashed", "cause": "out of memory"}
     events = [end | {"step": 900, "checkpoint_step": 700}] * 2 + [{"kind": "ended", "attempt": 1, "step": 5}]
-    assert steps_lost(events) == 200
-    bar = bars_of(SlotFacts(slot=0, jobs=(a_job(0, 1.0, 2.0),), over=True), events, NOW)[0]
-    assert (bar.job, bar.words, bar.lost) == ("7", "crashed (out of memory)", 200)
+    row = row_of(SlotFacts(slot=0, jobs=(a_job(0, 1.0, 2.0),), over=True), events, NOW, None)
+    (job,) = row.jobs
+    assert (row.lost, job.job, job.words, job.lost) == (200, "7", "crashed (out of memory)", 200)
