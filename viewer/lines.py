@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable
 
 from anchorleg.live.batches import JPEG, ORIGIN_TRAINING, POSE
-from anchorleg.printable import lines_shown, printable
-from anchorleg.words import counted
+from anchorleg.words import counted, lines_shown, printable
 from orchestrator.screens.status import plain_line
 from viewer.live.hub import Hub
 from viewer.live.shown import AgentNews, AgentsShown, CheckedBatch

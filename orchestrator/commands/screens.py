@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from anchorleg.printable import lines_shown, on_one_line
+from anchorleg.words import lines_shown, on_one_line
 from orchestrator.commands import completion
 from orchestrator.commands.options import ConfigOption, JsonOption, NameArgument, console, locate
 from orchestrator.errors import ConfigError
@@ -124,7 +124,7 @@ def goodput(name: NameArgument = None, config: ConfigOption = None, as_json: Jso
 
 def runs(as_json: JsonOption = False) -> None:
     """List the runs that were started from this account."""
-    from orchestrator.run.registry import entries
+    from orchestrator.run.rundir import entries
     from orchestrator.screens.cells import table
 
     known = entries()

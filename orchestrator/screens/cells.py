@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from rich.text import Text
 
 from anchorleg.words import counted
+from orchestrator.notation import format_duration
 from orchestrator.screens.runview import StaleLedger
 from orchestrator.screens.timeline import clock
 

@@ -11,12 +11,11 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from anchorleg.printable import lines_shown
-from anchorleg.words import counted
-from anchorleg.wrapping import folded
+from anchorleg.words import counted, folded, lines_shown
 from orchestrator.decisions.models import Verdict
 from orchestrator.decisions.verdicts import PREEMPTED
 from orchestrator.failover import SILENT_S as FAILOVER_S
+from orchestrator.notation import format_duration
 from orchestrator.run.rundir import RunDir
 from orchestrator.screens.cells import GAP, ago, number, slots_words, span, stale_words, table, widths_of
 from orchestrator.screens.reading import run_view

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from rich.console import Console
 
 from anchorleg import output
-from anchorleg.printable import on_one_line
+from anchorleg.words import on_one_line
 from orchestrator.commands import screens
 from orchestrator.hosts.display import Log, RunDisplay
 from orchestrator.run.rundir import Entry, RunDir

@@ -12,9 +12,8 @@ import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from anchorleg.printable import printable
-from anchorleg.words import roughly
-from orchestrator.run.history import read_events
+from anchorleg.words import printable, roughly
+from orchestrator.run.ledger import read_events
 from orchestrator.run.rundir import RunDir
 from orchestrator.screens.board import BEAT_S, FILE, MOST_BYTES, VERSION, Board
 from orchestrator.screens.goodput import account

@@ -27,10 +27,8 @@ from orchestrator.run import rundir
 from orchestrator.run.begin import begin, prepare_folder, run_dir_of
 from orchestrator.run.code import FOR_PROGRAMS, fix_code
 from orchestrator.run.evidence import read_all, read_evidence
-from orchestrator.run.ledger import save_ledger, write_control
-from orchestrator.run.requests import ask
-from orchestrator.run.rundir import Run, RunDir, load_run
-from orchestrator.run.script import job_script
+from orchestrator.run.ledger import save_ledger
+from orchestrator.run.rundir import Run, RunDir, ask, load_run
 from orchestrator.run.submission import (
     JOBS_KEPT,
     drop_old_job_folders,
@@ -319,16 +317,6 @@ class TestStatus:
             facts = explain(run_view(run_dir, NOW, events=True), 0, NOW).facts
             assert ("its newest checkpoint is of step 400" in facts) == (saved is not None)
             assert "its newest checkpoint is of step 1,000" not in facts
-
-
-class TestPlacesOfResults:
-    def test_the_policies_of_complete_trainings_are_named(self, run_dir: RunDir) -> None:
-        assert not [line for line in places_of_results(run_dir, 2) if "policy" in line]
-        policy = run_dir.attempt(1, 3) / "final.safetensors"
-        policy.parent.mkdir(parents=True)
-        policy.touch()
-        last = places_of_results(run_dir, 2)[-1]
-        assert last == "  slot 1's policy, one file: slots/1/attempts/3/final.safetensors"
 
 
 class TestRegistry:

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from relay import NewRelay
 from rich.console import Console, RenderableType
 
-from anchorleg.wrapping import INDENT, wrapped
+from anchorleg.words import INDENT, wrapped
 from orchestrator.config import RunConfig, parse_config
 from orchestrator.decisions.models import Slot, SlotStatus, Verdict
-from orchestrator.hosts.stopping import after_stop
 from orchestrator.screens.cells import ranges
 from orchestrator.screens.forecast import cost_of, cost_words, left_s, places_of, queue_view
 from orchestrator.screens.goodput import KINDS, JobGoodput, RunGoodput, SlotGoodput, Times, goodput_table, total
@@ -189,13 +188,6 @@ def test_a_pipe_gets_one_line_a_slot_and_while_it_watches_what_changed() -> None
     assert marks(counted_on) == marks(before)
     assert [line.split(",")[0] for line in changes(lost, marks(before), marks(lost), NOW)] == ["slot 1"]
     assert "no controller" in changes(alone, marks(before), marks(alone), NOW)[0]
-
-
-def test_a_stop_names_few_slots_and_counts_many() -> None:
-    few = a_view(running(0), running(1, checkpoint_step=5), running(2, state="finished"))
-    assert "saved slot 0 at step 1,200,000, slot 1 at step 5; finished before: 1 of 3 slots." in after_stop(few)
-    many_slots = a_view(*[running(k, checkpoint_step=1000 + k) for k in range(40)])
-    assert "saved 40 slots, at steps 1,000 to 1,039." in after_stop(many_slots)
 
 
 # --- all experiments, and what steps cost -----------------------------------------------------------------------------
