@@ -96,7 +96,7 @@ SHARED_BY_ALL = {"base", "common"}
 #: Films and the probe of pictures draw Meta-World's own scenes.
 OF_METAWORLD = {"trainer.showing.play", "trainer.showing.taskprobe"}
 #: Functions outside of `trainer/config` and `trainer/training` that take a `Training`.
-TAKING_TRAINING = 61
+TAKING_TRAINING = 49
 #: Longer than this and one noun has become two.
 MAX_LINES = 400
 FORBIDDEN = {

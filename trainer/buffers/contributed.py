@@ -10,7 +10,7 @@ so a resumed run samples the same rows.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,6 @@ import numpy.typing as npt
 from trainer.buffers.replay import Block, Drawn, Replay
 from trainer.buffers.rows import STEPS, Batch, Fields
 from trainer.config.group import EPISODES_KEPT
-from trainer.config.training import Training
 from trainer.envs.spaces import F64, I64
 from trainer.streams import RandomStream, generator
 
@@ -92,14 +91,14 @@ def whole(wanted: npt.NDArray[np.float64], chance: float, most: int) -> I64:
     return taken.reshape(wanted.T.shape).T
 
 
-def capacity_of(training: Training) -> int:
-    """Rows a task, of all contributors together."""
-    return max(1, training.off_policy.buffer_size // len(training.env.tasks) * _PARTS // _OF)
+def capacity_of(buffer_size: int, tasks: int) -> int:
+    """Rows a task, of all contributors together, beside `buffer_size` rows of the run's own."""
+    return max(1, buffer_size // tasks * _PARTS // _OF)
 
 
-def group_capacity_of(training: Training, share: float) -> int:
+def group_capacity_of(buffer_size: int, tasks: int, share: float) -> int:
     """Rows a task, of all other slots together: full rings hold them in the proportion of `share` of a batch."""
-    return max(1, int(training.off_policy.buffer_size // len(training.env.tasks) * share / (1 - share)))
+    return max(1, int(buffer_size // tasks * share / (1 - share)))
 
 
 class Contributed:
@@ -113,20 +112,22 @@ class Contributed:
 
     def __init__(
         self,
-        training: Training,
+        buffer_size: int,
+        tasks: int,
+        seed: int,
         fields: Fields,
         *,
         capacity: int | None = None,
         stream: RandomStream = RandomStream.OTHERS_SAMPLING,
     ) -> None:
-        self._tasks = len(training.env.tasks)
+        self._tasks = tasks
         #: Rows a task, of all of them together.
-        self.capacity = capacity_of(training) if capacity is None else capacity
+        self.capacity = capacity_of(buffer_size, tasks) if capacity is None else capacity
         self._rows = self.capacity * self._tasks
-        self._buffer = training.off_policy.buffer_size
+        self._buffer = buffer_size
         self._is_of_group = stream is RandomStream.GROUP_SAMPLING
         self.ring = Replay(self._rows, self._tasks, fields)
-        self.sampling = generator(training.seed, stream)
+        self.sampling = generator(seed, stream)
         self.sources: list[str] = []
         self._last: dict[str, int] = {}
         self.recent: dict[str, int] = {}
@@ -135,18 +136,6 @@ class Contributed:
         self.restarts = 0
         self._lags: list[int] = []
         self._ring_sizes: RingSizes | None = None
-
-    @classmethod
-    def from_state(cls, training: Training, fields: Fields, saved: Mapping[str, Any]) -> Self:
-        """As `state_dict` left it; the ring's rows are still to be put back."""
-        made = cls(training, fields)
-        made.put_back(saved)
-        return made
-
-    @classmethod
-    def of_group(cls, training: Training, fields: Fields, capacity: int) -> Self:
-        """For rows of other slots, with a random stream of their own."""
-        return cls(training, fields, capacity=capacity, stream=RandomStream.GROUP_SAMPLING)
 
     def put_back(self, saved: Mapping[str, Any]) -> None:
         """As `state_dict` left it; the ring's rows are still to be put back."""

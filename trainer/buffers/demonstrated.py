@@ -11,7 +11,7 @@ Shapes: K tasks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from trainer.buffers.contributed import whole
 from trainer.buffers.frames import FrameReplay
 from trainer.buffers.rows import Batch
-from trainer.config.training import Training
+from trainer.config.settings import OffPolicySettings
 from trainer.envs.spaces import I64, Obs, Spaces
 from trainer.streams import RandomStream, generator
 
@@ -37,18 +37,15 @@ class Demonstrated:
     of several steps are made when a batch is drawn. Until `lay` it has no rows.
     """
 
-    def __init__(self, training: Training) -> None:
-        self._training = training
-        self._share = training.off_policy.demos_share
-        self._sampling = generator(training.seed, RandomStream.DEMOS_SAMPLING)
+    def __init__(self, settings: OffPolicySettings, seed: int) -> None:
+        self._settings = settings
+        self._share = settings.demos_share
+        self._sampling = generator(seed, RandomStream.DEMOS_SAMPLING)
         self.ring: FrameReplay | None = None
 
-    @classmethod
-    def from_state(cls, training: Training, saved: Mapping[str, Any]) -> Self:
+    def load(self, saved: Mapping[str, Any]) -> None:
         """As `state_dict` left it; the rows are still to be laid down."""
-        made = cls(training)
-        made._sampling.bit_generator.state = saved["sampling"]
-        return made
+        self._sampling.bit_generator.state = saved["sampling"]
 
     def state_dict(self) -> dict[str, Any]:
         """JSON-able; all but the rows."""
@@ -56,7 +53,7 @@ class Demonstrated:
 
     def lay(self, spaces: Spaces, episodes: Iterable[ShownEpisode], rows: I64) -> None:
         """Take `episodes`, which have `rows` [K] frames of each task; `spaces`: of what is kept."""
-        settings, tasks = self._training.off_policy, len(spaces.tasks)
+        settings, tasks = self._settings, len(spaces.tasks)
         gamma: float = settings.gamma if settings.sums_steps else 1.0  # type: ignore[attr-defined]
         self.ring = FrameReplay(int(rows.max()) * tasks, tasks, spaces, settings.steps_summed, gamma)
         for task, frames, steps in episodes:

@@ -37,15 +37,26 @@ class Experience:
     """
 
     def __init__(self, training: Training, spaces: Spaces, device: torch.device = CPU) -> None:
-        """`device`: the learner's."""
-        self.own = ring_of(training, spaces, device)
+        """`device`: the learner's. Errors: RuntimeError (out of memory)."""
+        settings, tasks, seed = training.off_policy, len(training.env.tasks), training.seed
+        self.own: Replay | FrameReplay
+        if keeps_frames(spaces, training.network):
+            gamma: float = settings.gamma if settings.sums_steps else 1.0  # type: ignore[attr-defined]
+            self.own = FrameReplay(settings.buffer_size, tasks, spaces, settings.steps_summed, gamma)
+        else:
+            fields = with_steps(fields_of(spaces)) if settings.sums_steps else fields_of(spaces)
+            self.own = Replay(settings.buffer_size, tasks, fields, device if training.replay_on == "device" else None)
         self.others: Contributed | None = None
         self.peers: Contributed | None = None
         self.peer_share = training.group.share
         self.given: dict[str, list[int]] = {}
-        self.demos = Demonstrated(training) if training.off_policy.demos is not None else None
-        self._training = training
-        self._sampling = generator(training.seed, RandomStream.SAMPLING)
+        self.demos = Demonstrated(settings, seed) if settings.demos is not None else None
+        self._shape = settings.buffer_size, tasks, seed
+        self._sampling = generator(seed, RandomStream.SAMPLING)
+
+    def _of_group(self, capacity: int) -> Contributed:
+        """For rows of other slots, with a random stream of their own."""
+        return Contributed(*self._shape, self.own.fields, capacity=capacity, stream=RandomStream.GROUP_SAMPLING)
 
     @property
     def ring_rows(self) -> int:
@@ -70,14 +81,15 @@ class Experience:
     def welcome(self) -> Contributed:
         """The ring of others' rows, made where there is none yet. Where frames are kept nobody sends any."""
         if self.others is None:
-            self.others = Contributed(self._training, self.own.fields)
+            self.others = Contributed(*self._shape, self.own.fields)
         return self.others
 
     def join(self) -> Contributed:
         """The ring of other slots' rows, made where there is none yet; as `welcome`."""
         if self.peers is None:
-            room = group_capacity_of(self._training, self.peer_share)  # which a resume may have changed
-            self.peers = Contributed.of_group(self._training, self.own.fields, room)
+            buffer_size, tasks, _ = self._shape
+            room = group_capacity_of(buffer_size, tasks, self.peer_share)  # which a resume may have changed
+            self.peers = self._of_group(room)
         return self.peers
 
     def pays(self, task: int, reward: npt.NDArray[np.float32]) -> float | None:
@@ -175,12 +187,13 @@ class Experience:
                 raise DamagedCheckpointError("damaged.no-frames")
             self.own.load(saved["stands"])
         if self.demos is not None:
-            self.demos = Demonstrated.from_state(self._training, saved["demos"])
+            self.demos.load(saved["demos"])
         if saved["others"] is not None:
-            self.others = Contributed.from_state(self._training, self.own.fields, saved["others"])
+            self.others = Contributed(*self._shape, self.own.fields)
+            self.others.put_back(saved["others"])
         if (peers := saved.get("peers")) is not None:
             self.given = {slot: list(counts) for slot, counts in peers["given"].items()}
-            self.peers = Contributed.of_group(self._training, self.own.fields, peers["capacity"])
+            self.peers = self._of_group(peers["capacity"])
             self.peers.put_back(peers)
 
     def _of_peers(self, peers: Contributed) -> dict[str, Any]:
@@ -198,13 +211,3 @@ def share_of_others(of_peers: float) -> float:
     rows stay one half of the batch at least.
     """
     return max(0.0, min(MAX_SHARE, (MOST_FOREIGN - of_peers) / (1 - of_peers)))
-
-
-def ring_of(training: Training, spaces: Spaces, device: torch.device = CPU) -> Replay | FrameReplay:
-    """The empty ring of a training that sees `spaces` and learns on `device`. Errors: RuntimeError (out of memory)."""
-    settings, tasks = training.off_policy, len(training.env.tasks)
-    if not keeps_frames(spaces, training):
-        fields = with_steps(fields_of(spaces)) if settings.sums_steps else fields_of(spaces)
-        return Replay(settings.buffer_size, tasks, fields, device if training.replay_on == "device" else None)
-    gamma: float = settings.gamma if settings.sums_steps else 1.0  # type: ignore[attr-defined]
-    return FrameReplay(settings.buffer_size, tasks, spaces, settings.steps_summed, gamma)

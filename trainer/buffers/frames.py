@@ -21,6 +21,7 @@ import numpy.typing as npt
 from trainer.buffers.replay import Block, Ring
 from trainer.buffers.rows import OBS, BadRowsError, Batch
 from trainer.buffers.storage import zeros
+from trainer.config.network import Network
 from trainer.config.pictures import PictureSettings
 from trainer.config.training import Training
 from trainer.envs.collector import Transition
@@ -37,11 +38,11 @@ POINTER_BYTES = 4
 _NONE = -1
 
 
-def keeps_frames(spaces: Spaces, training: Training) -> bool:
-    """Whether what `training` sees is kept like this: where there are pictures, stacks, or features that a frozen
+def keeps_frames(spaces: Spaces, network: Network) -> bool:
+    """Whether what a training sees is kept like this: where there are pictures, stacks, or features that a frozen
     encoder made of them.
     """
-    if any(training.network.freezes(key) for key in spaces.obs.keys() - {STATE, PRIVILEGED}):
+    if any(network.freezes(key) for key in spaces.obs.keys() - {STATE, PRIVILEGED}):
         return True
     return any(is_picture(spec) or spec.stack > 1 for spec in spaces.obs.values())
 
@@ -54,7 +55,7 @@ def check_frames(spaces: Spaces, training: Training) -> None:
         why = training.env.longer_than_an_episode(spaces.horizon, "the environment's own limit")
         if why is not None:
             raise FieldError.at("", "training.env.frame_stack", why)
-    if not training.uses_experience or not keeps_frames(spaces, training):
+    if not training.uses_experience or not keeps_frames(spaces, training.network):
         return
     if training.replay_on == "device":
         raise FieldError("replay.frames-on-device")

@@ -130,20 +130,20 @@ def _load(ref: CheckpointRef, slot_dir: Path, training: Training, device: torch.
             path=ref.path,
             what=", ".join(differences(manifest.training, training)) or "another version of the algorithm",
         )
-    check = partial(_check_spaces, ref, training)
+    check = partial(_check_spaces, ref, training.env.name, spaces_of(training))
     return manifest, *load_exact(ref.path, slot_dir, manifest, training.replay_on, device, check)
 
 
-def _check_spaces(ref: CheckpointRef, training: Training, contents: Contents) -> None:
+def _check_spaces(ref: CheckpointRef, suite: str, spaces: Spaces, contents: Contents) -> None:
     """Whether nets and rows fit the environment, whose code is not in the config; what critics alone see, too, where
     the checkpoint is of a version that says it. Errors: OtherIdentityError.
     """
-    spaces, then = spaces_of(training), contents.parts["run"].numbers.get("spaces")
+    then = contents.parts["run"].numbers.get("spaces")
     now = spaces.words if then else spaces.of_policy.words
     then = then or Spaces.from_json(contents.policy["spaces"]).of_policy.words
     if then != now:
         raise OtherIdentityError(
-            "checkpoint.other-spaces", step=ref.step, path=ref.path, suite=training.env.name, then=then, now=now
+            "checkpoint.other-spaces", step=ref.step, path=ref.path, suite=suite, then=then, now=now
         )
 
 

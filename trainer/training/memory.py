@@ -112,7 +112,7 @@ def rows_kept(training: Training) -> int:
 def row_bytes(training: Training) -> int:
     """One row of the replay."""
     spaces = _kept(training)
-    if frames.keeps_frames(spaces, training):
+    if frames.keeps_frames(spaces, training.network):
         return _bytes_of(frames.fields_of(spaces)) + frames.POINTER_BYTES
     sums = training.uses_experience and training.off_policy.sums_steps
     return _bytes_of(with_steps(fields_of(spaces)) if sums else fields_of(spaces))
@@ -141,10 +141,11 @@ def host_parts(
     kept, envs, steps = _kept(training), training.num_envs, training.rollout // training.num_envs
     row, new = row_bytes(training) if rows else 0, min(rows, training.checkpoint_interval)
     held = rows * (not is_on_gpu(training, device))
-    if rows and not frames.keeps_frames(kept, training):  # rings of others, which fill as its own does
-        room = capacity_of(training) if accepts else 0
-        room += group_capacity_of(training, training.group.share) if training.group.rows else 0
-        held += room * len(training.env.tasks) * rows // training.off_policy.buffer_size
+    if rows and not frames.keeps_frames(kept, training.network):  # rings of others, which fill as its own does
+        shape = size, tasks = training.off_policy.buffer_size, len(training.env.tasks)
+        room = capacity_of(*shape) if accepts else 0
+        room += group_capacity_of(*shape, training.group.share) if training.group.rows else 0
+        held += room * tasks * rows // size
     share = 1 if training.uses_experience else here / ranks
     in_envs, rollouts = (envs - 1) * training.env.ENV_BYTES, rollout.bytes_of(kept, steps, envs) if steps else 0
     what = f"a rollout, {training.rollout:,} steps of {_bytes_of(rollout.fields_of(kept))} bytes"

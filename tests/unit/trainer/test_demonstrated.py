@@ -171,7 +171,7 @@ def test_whatever_friends_take_half_stays_and_no_task_gives_more_than_it_has(cou
     counts = np.array(counts)
     taken = np.array([data.draw(st.integers(0, int(count))) for count in counts])
     asked = resolve(TrainingSection(env="arm", algorithm={"name": "sac", "demos": "x", "demos_share": share}))
-    shown = Demonstrated(asked).part_of(counts, counts - taken)
+    shown = Demonstrated(asked.off_policy, asked.seed).part_of(counts, counts - taken)
     assert (shown >= 0).all()
     assert (shown <= counts - taken).all()
     assert shown.sum() <= np.ceil(share * counts).sum()

@@ -155,7 +155,7 @@ def test_a_checkpoint_of_transitions_is_none_of_frames():
 )
 def test_frames_are_kept_where_there_are_pictures(fields, wanted):
     training = a_training(**fields)
-    assert keeps_frames(spaces_of(training), training) == wanted
+    assert keeps_frames(spaces_of(training), training.network) == wanted
     assert isinstance(Experience(training, spaces_of(training)).own, FrameReplay if wanted else Replay)
 
 
@@ -164,9 +164,9 @@ def test_what_an_encoder_of_its_own_reads_is_no_frozen_ones_features():
     felt = {STATE: ArraySpec((3,)), "touch": ArraySpec((5,))}
     training = a_training(**plain)
     spaces = replace(spaces_of(training), obs=felt)
-    assert keeps_frames(spaces, training)
+    assert keeps_frames(spaces, training.network)
     apart = training.network.model_copy(update={"encoders": {"touch": "spots:Eye"}})
-    assert not keeps_frames(spaces, training.model_copy(update={"network": apart}))
+    assert not keeps_frames(spaces, apart)
 
 
 def test_features_of_a_frozen_encoder_are_kept_once():

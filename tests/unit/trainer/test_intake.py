@@ -71,6 +71,16 @@ def job(tmp_path):
     return made
 
 
+def shape_of(training):
+    return training.off_policy.buffer_size, len(training.env.tasks)
+
+
+def gone_on_with(saved):
+    made = Contributed(*shape_of(TRAINING), TRAINING.seed, FIELDS)
+    made.put_back(saved)
+    return made
+
+
 class Alone:
     """An algorithm that learns from its own steps alone."""
 
@@ -201,7 +211,7 @@ class TestTheShareOfABatch:
 
     def test_full_rings_just_reach_it(self):
         training = section(buffer_size=2_100, tasks=("reach-v3", "push-v3", "door-open-v3"))
-        full = np.full(3, capacity_of(training))
+        full = np.full(3, capacity_of(*shape_of(training)))
         assert parts(np.array([40, 30, 30]), np.full(3, 700), RingSizes.of(full[None])).tolist() == [
             pytest.approx([12, 9, 9])
         ]
@@ -287,11 +297,11 @@ class TestWhatRowsPay:
         experience = self.experience([1, 2, 3, 4])
         others = self.given(experience, "alice", 0, 30)
         saved = json.loads(json.dumps(experience.state().numbers["others"]))
-        again = Contributed.from_state(TRAINING, FIELDS, saved)
+        again = gone_on_with(saved)
         assert again.paid == others.paid
         assert (again.ring_sizes.weights == others.ring_sizes.weights).all()
         del saved["paid"]
-        assert Contributed.from_state(TRAINING, FIELDS, saved).weights_of("alice").tolist() == [1, 1, 1]
+        assert gone_on_with(saved).weights_of("alice").tolist() == [1, 1, 1]
 
     def test_of_whom_nothing_is_there_nothing_is_remembered(self):
         others = self.given(self.experience([1, 2]), "alice", 0, 30)
@@ -311,7 +321,7 @@ def rows_of(others, who):
 
 class TestTheRing:
     def filled(self, *senders):
-        others = Contributed(TRAINING, FIELDS)
+        others = Contributed(*shape_of(TRAINING), TRAINING.seed, FIELDS)
         for number, who in enumerate(senders):
             segment = made_up("toy", number)
             rows = rows_like(number)
@@ -336,10 +346,10 @@ class TestTheRing:
         others = self.filled("quiet")
         kept = rows_of(others, "quiet")
         rows = rows_like(1)
-        for _ in range(2 * capacity_of(TRAINING) // HORIZON + 2):
+        for _ in range(2 * capacity_of(*shape_of(TRAINING)) // HORIZON + 2):
             others.add("loud", rows, task=0, content="", policy_step=0, step=100)
         assert rows_of(others, "quiet") == kept
-        assert others.rows_of("loud") == others.ring.capacity == capacity_of(TRAINING) // 2
+        assert others.rows_of("loud") == others.ring.capacity == capacity_of(*shape_of(TRAINING)) // 2
 
     def test_who_gave_nothing_while_the_run_filled_its_own_ring_makes_room(self):
         others = self.filled("early", "late")
@@ -348,7 +358,7 @@ class TestTheRing:
         assert others.sources == ["early", "late"]
         others.add("late", rows, task=0, content="", policy_step=0, step=101 + TRAINING.algorithm.buffer_size)
         assert others.sources == ["late"]
-        assert others.ring.capacity == capacity_of(TRAINING)
+        assert others.ring.capacity == capacity_of(*shape_of(TRAINING))
 
     def test_it_knows_how_many_rows_there_are_after_each_change(self):
         others = self.filled("a", "b")
@@ -366,7 +376,7 @@ class TestTheRing:
         others = self.filled(*"aabbcc")
         counts, own = np.array([9, 9, 9]), np.array([50, 60, 70])
         others.pick(others.part_of(counts, own))
-        again = Contributed.from_state(TRAINING, FIELDS, others.state_dict())
+        again = gone_on_with(others.state_dict())
         again.ring.put_back(others.ring.block_since((0,) * 9))
         assert again.state_dict() == others.state_dict()
         one, other = (each.pick(each.part_of(counts, own)) for each in (others, again))

@@ -122,8 +122,8 @@ def test_rings_of_others_rows_are_counted_where_they_are_switched_on_and_as_larg
     # They grow with what the run has of its own: where that is less than the buffer, so are they.
     few = a_training(buffer_size=10_000_000, total_steps=1_000_000)
     assert needed(few, accepts=True) - needed(few) == pytest.approx(rows / 10 * 3 / 7, abs=0.02)
-    room = group_capacity_of(group, group.group.share)
-    ring = Contributed(group, fields_of(spaces_of(group)), capacity=room).ring
+    room = group_capacity_of(10_000_000, len(group.env.tasks), group.group.share)
+    ring = Contributed(10_000_000, len(group.env.tasks), 0, fields_of(spaces_of(group)), capacity=room).ring
     assert total(host_parts(group, "cpu", 10_000_000), "the replay") == row_bytes(group) * (
         10_000_000 + ring.capacity * ring.num_tasks
     )
