@@ -58,20 +58,20 @@ class Mtsac(OffPolicySettings):
     )
     adam_eps: Positive = Field(1e-8, description="Adam's epsilon.")
 
-    def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
-        super().check(env, network, num_envs)
+    def findings(self, env: EnvSettings, network: Network, num_envs: int, total_steps: int) -> Iterator[Finding]:
+        yield from super().findings(env, network, num_envs, total_steps)
         if network.activation != "relu":
-            raise FieldError("network.activation-not-relu", activation=network.activation)
+            yield Finding(FieldError("network.activation-not-relu", activation=network.activation))
         if network.encoders:
-            raise FieldError("network.encoders-of-state-learner")
+            yield Finding(FieldError("network.encoders-of-state-learner"))
         if isinstance(env, PictureSettings) and env.has_pictures:
-            raise FieldError("env.observation-of-state-learner", observation=env.observation)
+            yield Finding(FieldError("env.observation-of-state-learner", observation=env.observation))
         if network.trunk:
-            raise FieldError("network.trunk-of-mtsac", trunk=network.trunk)
+            yield Finding(FieldError("network.trunk-of-mtsac", trunk=network.trunk))
         if network.critic_net == "residual" and len(set(network.critic_hidden)) > 1:
-            raise FieldError("network.critic-widths-differ", widths=list(network.critic_hidden))
+            yield Finding(FieldError("network.critic-widths-differ", widths=list(network.critic_hidden)))
         if self.critic_loss == "categorical" and network.critic_net != "residual":
-            raise FieldError("algorithm.categorical-needs-residual")
+            yield Finding(FieldError("algorithm.categorical-needs-residual"))
 
     @property
     def unmixable(self) -> FieldError | None:
@@ -99,15 +99,17 @@ class Ppo(OnPolicySettings):
         description="No further update of a rollout once the policy is 1.5 times this far (nats) from it; 0: never.",
     )
 
-    def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
-        super().check(env, network, num_envs)
+    def findings(self, env: EnvSettings, network: Network, num_envs: int, total_steps: int) -> Iterator[Finding]:
+        yield from super().findings(env, network, num_envs, total_steps)
         if self.batch_size > self.rollout_steps * num_envs:
-            raise FieldError(
-                "algorithm.batch-above-rollout",
-                batch_size=self.batch_size,
-                rollout_steps=self.rollout_steps,
-                num_envs=num_envs,
-                most=self.rollout_steps * num_envs,
+            yield Finding(
+                FieldError(
+                    "algorithm.batch-above-rollout",
+                    batch_size=self.batch_size,
+                    rollout_steps=self.rollout_steps,
+                    num_envs=num_envs,
+                    most=self.rollout_steps * num_envs,
+                )
             )
 
 
@@ -147,19 +149,16 @@ class PlainOffPolicy(OffPolicySettings):
         0, description="Pixels by which pictures that are learned from are moved at most, at random."
     )
 
-    def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
-        super().check(env, network, num_envs)
+    def findings(self, env: EnvSettings, network: Network, num_envs: int, total_steps: int) -> Iterator[Finding]:
+        yield from super().findings(env, network, num_envs, total_steps)
         if self.random_shift and network.freezes("image"):
-            raise FieldError("algorithm.shift-of-frozen-encoder", random_shift=self.random_shift)
+            yield Finding(FieldError("algorithm.shift-of-frozen-encoder", random_shift=self.random_shift))
         if network.critic_net != "mlp":
-            raise FieldError("network.critic-net-of-mtsac", critic_net=network.critic_net, algorithm=self.name)
-
-    def refusals(self, env: EnvSettings, num_envs: int) -> Iterator[Finding]:
-        yield from super().refusals(env, num_envs)
+            yield Finding(FieldError("network.critic-net-of-mtsac", critic_net=network.critic_net, algorithm=self.name))
         # The default value is in every dump.
         if env.sees == "none" and self.random_shift not in {0, type(self).model_fields["random_shift"].default}:
             error = FieldError("algorithm.shift-without-pictures", random_shift=self.random_shift)
-            yield ("algorithm", "random_shift"), error, self.random_shift
+            yield Finding(error, ("algorithm", "random_shift"), self.random_shift, loads=True)
 
     @property
     def unmixable(self) -> FieldError | None:
@@ -228,11 +227,13 @@ class Td3(PlainOffPolicy):
     def steps_summed(self) -> int:
         return self.n_step
 
-    def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
-        super().check(env, network, num_envs)
+    def findings(self, env: EnvSettings, network: Network, num_envs: int, total_steps: int) -> Iterator[Finding]:
+        yield from super().findings(env, network, num_envs, total_steps)
         if self.exploration_noise_max is not None and self.exploration_noise_max < self.exploration_noise:
-            raise FieldError(
-                "algorithm.noise-max-below-noise", most=self.exploration_noise_max, noise=self.exploration_noise
+            yield Finding(
+                FieldError(
+                    "algorithm.noise-max-below-noise", most=self.exploration_noise_max, noise=self.exploration_noise
+                )
             )
 
 
@@ -246,9 +247,10 @@ class Cloning(AlgorithmSettings):
     learning_rate: Positive = Field(1e-4, description="Adam's step size.")
     updates_per_step: Annotated[float, Field(gt=0, le=64)] = Field(1.0, description="Updates a step of its policy.")
 
-    def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
+    def findings(self, env: EnvSettings, network: Network, num_envs: int, total_steps: int) -> Iterator[Finding]:
+        yield from super().findings(env, network, num_envs, total_steps)
         if self.demos is None:
-            raise FieldError("algorithm.no-demos")
+            yield Finding(FieldError("algorithm.no-demos"))
 
 
 class Drqv2(PlainOffPolicy):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -28,19 +28,26 @@ class TrainingSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-#: The place of a setting, what is wrong with it, and its value.
-Finding = tuple[tuple[int | str, ...], FieldError, Any]
+class Finding(NamedTuple):
+    """What is the matter with the setting at `place`, which has this `value`: an error refuses it, a sentence is told,
+    because it can hardly be meant. `loads`: it is refused to who begins, and a checkpoint that says so goes on.
+    """
+
+    what: FieldError | str
+    place: tuple[int | str, ...] = ()
+    value: Any = None
+    loads: bool = False
 
 
 def refused(place: tuple[int | str, ...], error: FieldError, value: Any) -> ValidationError:
     """What pydantic would raise for it."""
-    return all_refused([(place, error, value)])
+    return all_refused([Finding(error, place, value)])
 
 
 def all_refused(findings: Iterable[Finding]) -> ValidationError:
     """What pydantic would raise for them."""
     details = [
         InitErrorDetails(type=PydanticCustomError(SENTENCE, "{error}", {"error": error}), loc=place, input=value)
-        for place, error, value in findings
+        for error, place, value, _ in findings
     ]
     return ValidationError.from_exception_data("settings", details)

@@ -237,13 +237,15 @@ class Network(TrainingSettings):
             if (why := refusal(arch, shape)) is not None:
                 raise refused(("network", "encoder", "arch"), why, arch)
 
-    def refusals(self, state_alone: str, sees: Literal["pictures", "none", "unknown"]) -> Iterator[Finding]:
-        """What a user is refused though a checkpoint that says so still loads: files and sums that nothing reads, and
-        a frozen encoder in whose place another one reads the pictures. `state_alone`: the algorithm, where it reads
-        the numbers of a state and nothing else. `sees`: what the policy sees, as far as settings tell that.
+    def findings(
+        self, state_alone: str, sees: Literal["pictures", "none", "unknown"], usual: Mapping[str, Any]
+    ) -> Iterator[Finding]:
+        """What is said of encoders, and does nothing: files and sums that nothing reads, and a frozen encoder in whose
+        place another one reads the pictures. `state_alone`: the algorithm, where it reads the numbers of a state and
+        nothing else. `sees`: what the policy sees, as far as settings tell that. `usual`: the algorithm's own.
         """
-        encoder = self.encoder
-        other = self.encoders.get("image") if sees == "pictures" else None
+        encoder, others = self.encoder, self.encoders
+        other = others.get("image") if sees == "pictures" else None
         found: dict[str, FieldError] = {}
         if encoder.weights is None and encoder.weights_sha256 is not None:
             found["weights_sha256"] = FieldError("weights.sum-without-file")
@@ -255,22 +257,19 @@ class Network(TrainingSettings):
             found["weights"] = FieldError("weights.without-pictures")
         elif encoder.weights is not None and other is not None:
             found["weights"] = FieldError("weights.of-other-encoder", arch=other)
-        return ((("network", "encoder", name), error, getattr(encoder, name)) for name, error in found.items())
-
-    def warnings_of(self, usual: Mapping[str, Any], *, sees_nothing: bool) -> Iterator[tuple[str, str]]:
-        """(field, what it comes to) of what is said of encoders, and does nothing. `usual`: the algorithm's own."""
-        encoder, others = self.encoder, self.encoders
-        if sees_nothing and not others:
+        for name, error in found.items():
+            yield Finding(error, ("network", "encoder", name), getattr(encoder, name), loads=True)
+        if (state_alone or sees == "none") and not others:
             for name, value in encoder.model_dump(exclude_defaults=True).items():
                 if (name, value) not in usual.items():
-                    yield f"encoder.{name}", "the policy sees no pictures, and nothing reads it"
+                    yield Finding("the policy sees no pictures, and nothing reads it", (f"encoder.{name}",))
             return
         if encoder.over_time != "gru" and {encoder.arch, *others.values()} <= {*ARCHES, AUTO} - {_OVER_TIME}:
-            yield "encoder.over_time", f"only {_OVER_TIME} reads it; set encoder.arch to that"
+            yield Finding(f"only {_OVER_TIME} reads it; set encoder.arch to that", ("encoder.over_time",))
         if encoder.freeze and "image" in others:
-            yield "encoder.freeze", f"{others['image']} reads image (network.encoders), and learns"
+            yield Finding(f"{others['image']} reads image (network.encoders), and learns", ("encoder.freeze",))
         if encoder.is_frozen and encoder.lr_scale != 1 and not others:
-            yield "encoder.lr_scale", "the encoder is frozen, and learns nothing"
+            yield Finding("the encoder is frozen, and learns nothing", ("encoder.lr_scale",))
 
     @property
     def widest(self) -> int:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from anchorleg.words import did_you_mean
-from trainer.config.fields import refused
+from trainer.config.fields import Finding, refused
 from trainer.config.network import RGB
 from trainer.config.settings import EnvSettings
 from trainer.errors import FieldError
@@ -104,9 +104,9 @@ class PictureSettings(EnvSettings):
     def frames_seen(self) -> int:
         return self.frame_reach if self.has_pictures else 0
 
-    def warnings_of(self) -> Iterator[tuple[str, str]]:
+    def findings(self) -> Iterator[Finding]:
         if self.frame_stack == 1 and self.frame_stride > 1:
-            yield "frame_stride", "it lies between several frames that are seen, and frame_stack is 1"
+            yield Finding("it lies between several frames that are seen, and frame_stack is 1", ("frame_stride",))
 
     @property
     def draws_views(self) -> bool:

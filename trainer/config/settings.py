@@ -102,8 +102,8 @@ class EnvSettings(TrainingSettings):
         """Steps from the oldest to the newest frame that is seen, both counted; 0: the settings tell of none."""
         return 0
 
-    def warnings_of(self) -> Iterator[tuple[str, str]]:
-        """(field, what it comes to) where that can hardly be meant: it is told, and done."""
+    def findings(self) -> Iterator[Finding]:
+        """What is the matter with them."""
         yield from ()
 
 
@@ -129,30 +129,18 @@ class AlgorithmSettings(TrainingSettings):
         "them (docs/ranks.md); any number of processes that divides it trains the same numbers.",
     )
 
-    def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
-        """Errors: FieldError where these settings do not fit to those of the other sections."""
-
-    def check_shards(self, num_envs: int) -> None:
-        """Errors: FieldError where a training of them cannot be cut into its shards."""
+    def findings(self, env: EnvSettings, network: Network, num_envs: int, total_steps: int) -> Iterator[Finding]:
+        """What is the matter with them beside those of the other sections; here: whether it can be cut into shards."""
         if self.shards > 1 and not self.SHARES:
-            raise FieldError("algorithm.unsharded", shards=self.shards, algorithm=self.name)
+            yield Finding(FieldError("algorithm.unsharded", shards=self.shards, algorithm=self.name))
         cut = {"batch_size": getattr(self, "batch_size", self.shards)}
         if not isinstance(self, OffPolicySettings):
             cut["num_envs"] = num_envs
         for name, number in cut.items():
             if number % self.shards:
                 nearest = -(-number // self.shards) * self.shards
-                raise FieldError(
-                    "algorithm.uneven-shards", name=name, number=number, shards=self.shards, nearest=nearest
-                )
-
-    def refusals(self, env: EnvSettings, num_envs: int) -> Iterator[Finding]:
-        """What a user is refused though a checkpoint that says so still loads."""
-        yield from ()
-
-    def warnings_of(self, total_steps: int, num_envs: int) -> Iterator[tuple[str, str]]:
-        """(field, what it comes to) where that can hardly be meant: it is told, and done."""
-        yield from ()
+                told = {"name": name, "number": number, "shards": self.shards, "nearest": nearest}
+                yield Finding(FieldError("algorithm.uneven-shards", **told))
 
     @property
     def unmixable(self) -> FieldError | None:
@@ -185,19 +173,20 @@ class OnPolicySettings(AlgorithmSettings):
         0, description="Steps over which the learning rate falls to 0, in a line; total: total_steps; 0: it stays."
     )
 
-    def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
+    def findings(self, env: EnvSettings, network: Network, num_envs: int, total_steps: int) -> Iterator[Finding]:
+        yield from super().findings(env, network, num_envs, total_steps)
         if network.critic_net != "mlp":
-            raise FieldError("network.critic-net-of-mtsac", critic_net=network.critic_net, algorithm=self.name)
+            net = network.critic_net
+            yield Finding(FieldError("network.critic-net-of-mtsac", critic_net=net, algorithm=self.name))
         if network.trunk:
-            raise FieldError("network.trunk-of-off-policy", trunk=network.trunk, algorithm=self.name)
-
-    def warnings_of(self, total_steps: int, num_envs: int) -> Iterator[tuple[str, str]]:
+            yield Finding(FieldError("network.trunk-of-off-policy", trunk=network.trunk, algorithm=self.name))
         falling, rollout = self.learning_rate_steps, self.rollout_steps * num_envs
         if falling != "total" and 0 < falling < total_steps:
             zero = f"the learning rate is 0 from step {falling:,} on, and nothing is learned until {total_steps:,}"
-            yield "learning_rate_steps", f'{zero} (total_steps); "total" falls until there'
+            yield Finding(f'{zero} (total_steps); "total" falls until there', ("learning_rate_steps",))
         if rollout > -(-total_steps // num_envs) * num_envs:
-            yield "rollout_steps", f"a rollout is {rollout:,} steps of all environments, {_unlearned(total_steps)}"
+            long = f"a rollout is {rollout:,} steps of all environments, {_unlearned(total_steps)}"
+            yield Finding(long, ("rollout_steps",))
 
 
 class OffPolicySettings(AlgorithmSettings):
@@ -238,34 +227,26 @@ class OffPolicySettings(AlgorithmSettings):
         """Whether a transition may be of more than one step; each then says of how many."""
         return self.steps_summed > 1
 
-    def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
-        tasks = len(env.tasks)
+    def findings(self, env: EnvSettings, network: Network, num_envs: int, total_steps: int) -> Iterator[Finding]:
+        yield from super().findings(env, network, num_envs, total_steps)
+        tasks, size = len(env.tasks), self.buffer_size
         if self.batch_size < tasks:
-            raise FieldError("algorithm.batch-below-tasks", batch_size=self.batch_size, tasks=tasks)
-        if self.buffer_size < tasks * num_envs:
-            raise FieldError(
-                "algorithm.buffer-too-small",
-                buffer_size=self.buffer_size,
-                tasks=tasks,
-                num_envs=num_envs,
-                least=tasks * num_envs,
-            )
-
-    def refusals(self, env: EnvSettings, num_envs: int) -> Iterator[Finding]:
-        if (reach := env.frames_seen) and (error := self.short_of_frames(len(env.tasks), num_envs, reach)):
-            yield ("algorithm", "buffer_size"), error, self.buffer_size
-
-    def warnings_of(self, total_steps: int, num_envs: int) -> Iterator[tuple[str, str]]:
+            yield Finding(FieldError("algorithm.batch-below-tasks", batch_size=self.batch_size, tasks=tasks))
+        if size < (least := tasks * num_envs):
+            told = {"buffer_size": size, "tasks": tasks, "num_envs": num_envs, "least": least}
+            yield Finding(FieldError("algorithm.buffer-too-small", **told))
+        if (reach := env.frames_seen) and (error := self.short_of_frames(tasks, num_envs, reach)):
+            yield Finding(error, ("algorithm", "buffer_size"), size, loads=True)
         if self.random_steps >= -(-total_steps // num_envs) * num_envs:
             first = f"the first {self.random_steps:,} steps are without updates"
-            yield "random_steps", f"{first}, {_unlearned(total_steps)}"
+            yield Finding(f"{first}, {_unlearned(total_steps)}", ("random_steps",))
         why: dict[str, str] = {}
         if getattr(self, "critic_loss", "") == "squared":
             words = "only critic_loss categorical reads it, and this one is squared"
             why = dict.fromkeys(("value_limit", "value_bins"), words)
         if self.demos is None:
             why["demos_share"] = "there are no demonstrations (demos)"
-        yield from ((name, why[name]) for name in self.model_dump(include=set(why), exclude_defaults=True))
+        yield from (Finding(why[name], (name,)) for name in self.model_dump(include=set(why), exclude_defaults=True))
 
     def short_of_frames(self, tasks: int, num_envs: int, reach: int) -> FieldError | None:
         """Why a replay of frames is too small for a policy that sees those of `reach` steps; None: it is not.

@@ -13,12 +13,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
-from trainer.config.fields import CountInt, Positive, PositiveInt, Share, TrainingSettings, all_refused, refused
+from trainer.config.fields import (
+    CountInt,
+    Finding,
+    Positive,
+    PositiveInt,
+    Share,
+    TrainingSettings,
+    all_refused,
+    refused,
+)
 from trainer.config.find import ALGORITHMS, SUITES, Kind, settings_of
 from trainer.config.group import GroupSettings
 from trainer.config.network import Network
@@ -144,8 +153,9 @@ class Training(TrainingSettings):
     @model_validator(mode="after")
     def _sections_fit_together(self) -> Self:
         self.network.check_pictures(self.env.picture_shape)
-        self.algorithm.check(self.env, self.network, self.num_envs)
-        self.algorithm.check_shards(self.num_envs)
+        for what, *_, loads in self.findings():
+            if isinstance(what, FieldError) and not loads:
+                raise what
         if not self.uses_experience:
             alone = f"{self.algorithm.name} learns from its own steps alone"
             if self.replay_on == "device":
@@ -160,29 +170,28 @@ class Training(TrainingSettings):
             raise refused(("group", "mix"), unmixable, True)
         return self
 
-    def check_written(self) -> None:
-        """Refuse what a user may not ask for, though a checkpoint that says so still loads: settings that nothing
-        reads, a replay that nothing could be drawn of, episodes that nobody would take. Errors: ValidationError.
-        """
-        state_alone = self.algorithm.name if self.algorithm.READS_STATE_ALONE else ""
-        found = [
-            *self.network.refusals(state_alone, self.env.sees), *self.algorithm.refusals(self.env, self.num_envs)
-        ]  # fmt: skip
-        steps = self.num_envs * self.env.horizon  # an episode is as old as the policy of its first step
+    def findings(self) -> Iterator[Finding]:
+        """What is the matter with its sections beside each other."""
+        algorithm, env = self.algorithm, self.env
+        yield from algorithm.findings(env, self.network, self.num_envs, self.total_steps)
+        yield from env.findings()
+        state_alone = algorithm.name if algorithm.READS_STATE_ALONE else ""
+        yield from self.network.findings(state_alone, env.sees, algorithm.NETWORK.get("encoder", {}))
+        steps = self.num_envs * env.horizon  # an episode is as old as the policy of its first step
         if self.group.rows and steps > self.contribution_max_lag:
             error = FieldError("group.episodes-too-long", steps=steps, wanted=2 * steps)
-            found.append((("contribution_max_lag",), error, self.contribution_max_lag))
-        if found:
+            yield Finding(error, ("contribution_max_lag",), self.contribution_max_lag, loads=True)
+
+    def check_written(self) -> None:
+        """Refuse also what a user may not ask for, though a checkpoint that says so still loads. Errors:
+        ValidationError.
+        """
+        if found := [finding for finding in self.findings() if isinstance(finding.what, FieldError)]:
             raise all_refused(found)
 
     def warnings_of(self) -> list[tuple[str, str]]:
         """(field, what it comes to) of settings that can hardly be meant: they are told, and done."""
-        sees_nothing = self.algorithm.READS_STATE_ALONE or self.env.sees == "none"
-        usual = self.algorithm.NETWORK.get("encoder", {})
-        return [
-            *self.algorithm.warnings_of(self.total_steps, self.num_envs), *self.env.warnings_of(),
-            *self.network.warnings_of(usual, sees_nothing=sees_nothing),
-        ]  # fmt: skip
+        return [(str(place[0]), what) for what, place, *_ in self.findings() if isinstance(what, str)]
 
     @property
     def seed_of_nets(self) -> int:
