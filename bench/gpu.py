@@ -43,7 +43,7 @@ from trainer.checkpoints.checkpoint import read_manifest
 from trainer.checkpoints.resume import load_exact
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.section import TrainingSection, resolve
-from trainer.config.tasknames import MT10
+from trainer.config.suites import MT10
 from trainer.config.training import Training
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import suite_of

@@ -26,8 +26,7 @@ import figures
 import torch
 
 from anchorleg.job import Job
-from trainer.config.presets import DEFAULT_PRESET
-from trainer.config.section import TrainingSection, resolve
+from trainer.config.section import DEFAULT_PRESET, TrainingSection, resolve
 from trainer.config.training import Training, group_identity
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import suite_of

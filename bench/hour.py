@@ -51,8 +51,7 @@ from learning import difference, words  # noqa: E402 - beside this file
 from rivals import equal, vectors  # noqa: E402
 
 from trainer.config.section import TrainingSection, resolve  # noqa: E402
-from trainer.config.suites import Metaworld  # noqa: E402
-from trainer.config.tasknames import MT10  # noqa: E402
+from trainer.config.suites import MT10, Metaworld  # noqa: E402
 from trainer.envs.step import VectorSpec  # noqa: E402
 from trainer.envs.suite import SuiteRef  # noqa: E402
 from trainer.evaluation.protocol import evaluate  # noqa: E402

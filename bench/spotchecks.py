@@ -20,8 +20,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 
 from segments_of import honest  # noqa: E402
 
-from trainer.config.suites import Metaworld  # noqa: E402
-from trainer.config.tasknames import BENCHMARKS  # noqa: E402
+from trainer.config.suites import BENCHMARKS, Metaworld  # noqa: E402
 from trainer.envs.shared import SharedBuffers  # noqa: E402
 from trainer.envs.suite import EpisodeStats, SuiteRef  # noqa: E402
 from trainer.envs.suites.metaworld.env import MetaworldEnv, TaskEnv  # noqa: E402

@@ -28,8 +28,7 @@ from dataclasses import dataclass
 import figures
 import numpy as np
 
-from trainer.config.suites import Arm, Metaworld
-from trainer.config.tasknames import BENCHMARKS, MT10
+from trainer.config.suites import BENCHMARKS, MT10, Arm, Metaworld
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import SuiteRef
 from trainer.envs.vector import VectorEnv

@@ -46,8 +46,7 @@ from update import SHAPES, TASKS, Shape  # noqa: E402
 from trainer.config.algorithms import Mtsac  # noqa: E402
 from trainer.config.section import TrainingSection, resolve  # noqa: E402
 from trainer.config.settings import OnPolicySettings  # noqa: E402
-from trainer.config.suites import Metaworld  # noqa: E402
-from trainer.config.tasknames import MT10  # noqa: E402
+from trainer.config.suites import MT10, Metaworld  # noqa: E402
 from trainer.config.training import Training  # noqa: E402
 from trainer.envs.spaces import Box, Spaces  # noqa: E402
 from trainer.envs.step import VectorSpec  # noqa: E402

@@ -52,7 +52,7 @@ from trainer.buffers.experience import Experience  # noqa: E402
 from trainer.buffers.replay import Replay  # noqa: E402
 from trainer.buffers.rows import Batch, fields_of  # noqa: E402
 from trainer.config.section import TrainingSection, resolve  # noqa: E402
-from trainer.config.tasknames import MT10  # noqa: E402
+from trainer.config.suites import MT10  # noqa: E402
 from trainer.envs.spaces import STATE, ArraySpec, Box, Spaces  # noqa: E402
 from trainer.machine import device as machine  # noqa: E402
 from trainer.machine import products  # noqa: E402

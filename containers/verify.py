@@ -13,7 +13,7 @@ import sys
 
 import torch
 
-from trainer.config.tasknames import MT10
+from trainer.config.suites import MT10
 from trainer.errors import ConfigError
 from trainer.machine.drawing import choose_renderer
 

@@ -12,8 +12,8 @@ HEAD = """# Config reference
 
 This page is printed by `orchestrator schema --markdown`; a test keeps the two equal.
 
-The file is JSON, or YAML (1.2, without anchors and tags) where its name ends in `.yaml` or `.yml`; the fields are the
-same. Every field may be left out. Unknown fields are refused with their line and the nearest known name.
+The file is JSON, or YAML where its name ends in `.yaml` or `.yml`; the fields are the same.
+Every field may be left out. Unknown fields are refused with the nearest known name.
 On the command line, `--set path.to.field=value` is stronger than the file.
 """
 

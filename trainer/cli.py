@@ -28,8 +28,8 @@ from trainer.commands.export import export
 from trainer.commands.play import AveragedOption, play
 from trainer.commands.plot import plot
 from trainer.commands.wandb import wandb
-from trainer.config.presets import PRESETS
 from trainer.config.read import LoadedSection, read_section
+from trainer.config.section import PRESETS
 from trainer.config.training import SEEDS
 from trainer.config.wandb import wandb_environment
 from trainer.errors import (

@@ -25,7 +25,7 @@ from anchorleg.job import Job
 from syncd import outbox, store
 from trainer.actors.follower import Giver
 from trainer.config.section import TrainingSection, resolve
-from trainer.config.tasknames import MT10
+from trainer.config.suites import MT10
 from trainer.envs.suites.metaworld.shapes import BOUNDS
 from trainer.sharing import notice
 from trainer.sharing.judge import Accepted, Expectation, judge

@@ -18,8 +18,7 @@ from safetensors.numpy import load, save
 from suites import metaworld
 from vector_bytes import info_bytes
 
-from trainer.config.suites import Metaworld
-from trainer.config.tasknames import MT10, MT50
+from trainer.config.suites import MT10, MT50, Metaworld
 from trainer.envs.instances import EnvInstances
 from trainer.envs.suites.metaworld.env import MetaworldEnv, TaskEnv
 from trainer.envs.suites.metaworld.goals import goal_table

@@ -28,8 +28,7 @@ from anchorleg import files as durable
 from syncd import store
 from trainer.checkpoints.checkpoint import MANIFEST, NETS, read_manifest
 from trainer.cli import main
-from trainer.config.presets import PRESETS
-from trainer.config.section import TrainingSection, resolve
+from trainer.config.section import PRESETS, TrainingSection, resolve
 from trainer.envs.spaces import ArraySpec, Box, Spaces
 from trainer.errors import ConfigError
 from trainer.evaluation.playable import find_playable, of_checkpoint

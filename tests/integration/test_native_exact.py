@@ -19,7 +19,7 @@ from metaworld.policies import ENV_POLICY_MAP
 from refused import refused
 from vector_bytes import as_bytes, info_bytes, through_files
 
-from trainer.config.tasknames import MT10, MT50
+from trainer.config.suites import MT10, MT50
 from trainer.envs.group import EnvGroup
 from trainer.envs.native.verdicts import are_same
 from trainer.envs.shared import SharedBuffers

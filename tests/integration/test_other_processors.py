@@ -14,7 +14,7 @@ from suites import metaworld, spaces_like
 pytest.importorskip("metaworld")
 
 
-from trainer.config.tasknames import BENCHMARKS, MT50
+from trainer.config.suites import BENCHMARKS, MT50
 from trainer.envs.suites.metaworld.shapes import BOUNDS
 from trainer.sharing.resimulation import Resimulator
 from trainer.sharing.segment import decode

@@ -11,7 +11,7 @@ import pytest
 from daemons import WORK_S
 from needs import need_drawing
 
-from trainer.config.tasknames import MT10
+from trainer.config.suites import MT10
 
 pytestmark = pytest.mark.trainer
 

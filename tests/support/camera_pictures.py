@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from trainer.config.suites import Arm, Metaworld
-from trainer.config.tasknames import MT10
+from trainer.config.suites import MT10, Arm, Metaworld
 from trainer.envs.cameras import GOAL_COLOUR
 from trainer.envs.spaces import IMAGE
 from trainer.envs.suite import SuiteRef

@@ -1,6 +1,6 @@
 """Rows that others sent in: rings of their own beside the run's, and what is remembered about them.
 
-There may be two of them: rows of contributors, and rows of the other slots of a group (`trainer.config.group`).
+There may be two of them: rows of contributors, and rows of the other slots of a group (docs/groups.md).
 Each contributor has the same room for each task, so nobody's rows push out another's, however much is sent; and in a
 batch none has more than its part of what others may make up, and less where its rows pay less than the run's own.
 They earn no updates and count as no steps. Everything in here changes at barriers only and is part of the checkpoint,
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from trainer.buffers.replay import Block, Drawn, Replay
 from trainer.buffers.rows import STEPS, Batch, Fields
-from trainer.config.group import EPISODES_KEPT
+from trainer.config.settings import EPISODES_KEPT
 from trainer.envs.spaces import F64, I64
 from trainer.streams import RandomStream, generator
 

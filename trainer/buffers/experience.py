@@ -14,7 +14,7 @@ from trainer.buffers.demonstrated import Demonstrated
 from trainer.buffers.frames import FrameReplay, keeps_frames
 from trainer.buffers.replay import Replay, shares
 from trainer.buffers.rows import STEPS, Batch, fields_of, joined, with_steps
-from trainer.config.group import MOST_FOREIGN
+from trainer.config.settings import MOST_FOREIGN
 from trainer.config.training import Training
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import F64, Spaces

@@ -15,8 +15,8 @@ from anchorleg.output import set_aside
 from anchorleg.words import did_you_mean
 from trainer.config.find import ALGORITHMS, checked, find
 from trainer.config.find import names as known
-from trainer.config.presets import PRESETS, by_task
 from trainer.config.read import LoadedSection, read_section
+from trainer.config.section import PRESETS, by_task
 from trainer.config.training import Training
 from trainer.errors import ConfigError, FieldError
 

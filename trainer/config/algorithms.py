@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from trainer.config.fields import CountInt, Finding, Finite, NotNegative, Positive, PositiveInt, Sha256, Share
+from trainer.config.fields import CountInt, Finite, NotNegative, Positive, PositiveInt, SettingFinding, Sha256, Share
 from trainer.config.network import Network
 from trainer.config.pictures import PictureSettings
 from trainer.config.settings import AlgorithmSettings, EnvSettings, OffPolicySettings, OnPolicySettings
@@ -58,20 +58,20 @@ class Mtsac(OffPolicySettings):
     )
     adam_eps: Positive = Field(1e-8, description="Adam's epsilon.")
 
-    def findings(self, env: EnvSettings, network: Network, num_envs: int, total_steps: int) -> Iterator[Finding]:
+    def findings(self, env: EnvSettings, network: Network, num_envs: int, total_steps: int) -> Iterator[SettingFinding]:
         yield from super().findings(env, network, num_envs, total_steps)
         if network.activation != "relu":
-            yield Finding(FieldError("network.activation-not-relu", activation=network.activation))
+            yield SettingFinding(FieldError("network.activation-not-relu", activation=network.activation))
         if network.encoders:
-            yield Finding(FieldError("network.encoders-of-state-learner"))
+            yield SettingFinding(FieldError("network.encoders-of-state-learner"))
         if isinstance(env, PictureSettings) and env.has_pictures:
-            yield Finding(FieldError("env.observation-of-state-learner", observation=env.observation))
+            yield SettingFinding(FieldError("env.observation-of-state-learner", observation=env.observation))
         if network.trunk:
-            yield Finding(FieldError("network.trunk-of-mtsac", trunk=network.trunk))
+            yield SettingFinding(FieldError("network.trunk-of-mtsac", trunk=network.trunk))
         if network.critic_net == "residual" and len(set(network.critic_hidden)) > 1:
-            yield Finding(FieldError("network.critic-widths-differ", widths=list(network.critic_hidden)))
+            yield SettingFinding(FieldError("network.critic-widths-differ", widths=list(network.critic_hidden)))
         if self.critic_loss == "categorical" and network.critic_net != "residual":
-            yield Finding(FieldError("algorithm.categorical-needs-residual"))
+            yield SettingFinding(FieldError("algorithm.categorical-needs-residual"))
 
     @property
     def unmixable(self) -> FieldError | None:
@@ -99,10 +99,10 @@ class Ppo(OnPolicySettings):
         description="No further update of a rollout once the policy is 1.5 times this far (nats) from it; 0: never.",
     )
 
-    def findings(self, env: EnvSettings, network: Network, num_envs: int, total_steps: int) -> Iterator[Finding]:
+    def findings(self, env: EnvSettings, network: Network, num_envs: int, total_steps: int) -> Iterator[SettingFinding]:
         yield from super().findings(env, network, num_envs, total_steps)
         if self.batch_size > self.rollout_steps * num_envs:
-            yield Finding(
+            yield SettingFinding(
                 FieldError(
                     "algorithm.batch-above-rollout",
                     batch_size=self.batch_size,
@@ -149,16 +149,18 @@ class PlainOffPolicy(OffPolicySettings):
         0, description="Pixels by which pictures that are learned from are moved at most, at random."
     )
 
-    def findings(self, env: EnvSettings, network: Network, num_envs: int, total_steps: int) -> Iterator[Finding]:
+    def findings(self, env: EnvSettings, network: Network, num_envs: int, total_steps: int) -> Iterator[SettingFinding]:
         yield from super().findings(env, network, num_envs, total_steps)
         if self.random_shift and network.freezes("image"):
-            yield Finding(FieldError("algorithm.shift-of-frozen-encoder", random_shift=self.random_shift))
+            yield SettingFinding(FieldError("algorithm.shift-of-frozen-encoder", random_shift=self.random_shift))
         if network.critic_net != "mlp":
-            yield Finding(FieldError("network.critic-net-of-mtsac", critic_net=network.critic_net, algorithm=self.name))
+            yield SettingFinding(
+                FieldError("network.critic-net-of-mtsac", critic_net=network.critic_net, algorithm=self.name)
+            )
         # The default value is in every dump.
         if env.sees == "none" and self.random_shift not in {0, type(self).model_fields["random_shift"].default}:
             error = FieldError("algorithm.shift-without-pictures", random_shift=self.random_shift)
-            yield Finding(error, ("algorithm", "random_shift"), self.random_shift, loads=True)
+            yield SettingFinding(error, ("algorithm", "random_shift"), self.random_shift, loads=True)
 
     @property
     def unmixable(self) -> FieldError | None:
@@ -227,10 +229,10 @@ class Td3(PlainOffPolicy):
     def steps_summed(self) -> int:
         return self.n_step
 
-    def findings(self, env: EnvSettings, network: Network, num_envs: int, total_steps: int) -> Iterator[Finding]:
+    def findings(self, env: EnvSettings, network: Network, num_envs: int, total_steps: int) -> Iterator[SettingFinding]:
         yield from super().findings(env, network, num_envs, total_steps)
         if self.exploration_noise_max is not None and self.exploration_noise_max < self.exploration_noise:
-            yield Finding(
+            yield SettingFinding(
                 FieldError(
                     "algorithm.noise-max-below-noise", most=self.exploration_noise_max, noise=self.exploration_noise
                 )
@@ -247,10 +249,10 @@ class Cloning(AlgorithmSettings):
     learning_rate: Positive = Field(1e-4, description="Adam's step size.")
     updates_per_step: Annotated[float, Field(gt=0, le=64)] = Field(1.0, description="Updates a step of its policy.")
 
-    def findings(self, env: EnvSettings, network: Network, num_envs: int, total_steps: int) -> Iterator[Finding]:
+    def findings(self, env: EnvSettings, network: Network, num_envs: int, total_steps: int) -> Iterator[SettingFinding]:
         yield from super().findings(env, network, num_envs, total_steps)
         if self.demos is None:
-            yield Finding(FieldError("algorithm.no-demos"))
+            yield SettingFinding(FieldError("algorithm.no-demos"))
 
 
 class Drqv2(PlainOffPolicy):

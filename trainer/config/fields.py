@@ -28,7 +28,7 @@ class TrainingSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Finding(NamedTuple):
+class SettingFinding(NamedTuple):
     """What is the matter with the setting at `place`, which has this `value`: an error refuses it, a sentence is told,
     because it can hardly be meant. `loads`: it is refused to who begins, and a checkpoint that says so goes on.
     """
@@ -41,10 +41,10 @@ class Finding(NamedTuple):
 
 def refused(place: tuple[int | str, ...], error: FieldError, value: Any) -> ValidationError:
     """What pydantic would raise for it."""
-    return all_refused([Finding(error, place, value)])
+    return all_refused([SettingFinding(error, place, value)])
 
 
-def all_refused(findings: Iterable[Finding]) -> ValidationError:
+def all_refused(findings: Iterable[SettingFinding]) -> ValidationError:
     """What pydantic would raise for them."""
     details = [
         InitErrorDetails(type=PydanticCustomError(SENTENCE, "{error}", {"error": error}), loc=place, input=value)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from trainer.config.fields import CountInt, Finding, NotNegative, PositiveInt, Sha256, TrainingSettings, refused
+from trainer.config.fields import CountInt, NotNegative, PositiveInt, SettingFinding, Sha256, TrainingSettings, refused
 from trainer.config.find import ENCODERS, checked
 from trainer.errors import FieldError
 
@@ -239,7 +239,7 @@ class Network(TrainingSettings):
 
     def findings(
         self, state_alone: str, sees: Literal["pictures", "none", "unknown"], usual: Mapping[str, Any]
-    ) -> Iterator[Finding]:
+    ) -> Iterator[SettingFinding]:
         """What is said of encoders, and does nothing: files and sums that nothing reads, and a frozen encoder in whose
         place another one reads the pictures. `state_alone`: the algorithm, where it reads the numbers of a state and
         nothing else. `sees`: what the policy sees, as far as settings tell that. `usual`: the algorithm's own.
@@ -258,18 +258,18 @@ class Network(TrainingSettings):
         elif encoder.weights is not None and other is not None:
             found["weights"] = FieldError("weights.of-other-encoder", arch=other)
         for name, error in found.items():
-            yield Finding(error, ("network", "encoder", name), getattr(encoder, name), loads=True)
+            yield SettingFinding(error, ("network", "encoder", name), getattr(encoder, name), loads=True)
         if (state_alone or sees == "none") and not others:
             for name, value in encoder.model_dump(exclude_defaults=True).items():
                 if (name, value) not in usual.items():
-                    yield Finding("the policy sees no pictures, and nothing reads it", (f"encoder.{name}",))
+                    yield SettingFinding("the policy sees no pictures, and nothing reads it", (f"encoder.{name}",))
             return
         if encoder.over_time != "gru" and {encoder.arch, *others.values()} <= {*ARCHES, AUTO} - {_OVER_TIME}:
-            yield Finding(f"only {_OVER_TIME} reads it; set encoder.arch to that", ("encoder.over_time",))
+            yield SettingFinding(f"only {_OVER_TIME} reads it; set encoder.arch to that", ("encoder.over_time",))
         if encoder.freeze and "image" in others:
-            yield Finding(f"{others['image']} reads image (network.encoders), and learns", ("encoder.freeze",))
+            yield SettingFinding(f"{others['image']} reads image (network.encoders), and learns", ("encoder.freeze",))
         if encoder.is_frozen and encoder.lr_scale != 1 and not others:
-            yield Finding("the encoder is frozen, and learns nothing", ("encoder.lr_scale",))
+            yield SettingFinding("the encoder is frozen, and learns nothing", ("encoder.lr_scale",))
 
     @property
     def widest(self) -> int:

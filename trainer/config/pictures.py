@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from anchorleg.words import did_you_mean
-from trainer.config.fields import Finding, refused
+from trainer.config.fields import SettingFinding, refused
 from trainer.config.network import RGB
 from trainer.config.settings import EnvSettings
 from trainer.errors import FieldError
@@ -24,8 +24,6 @@ CLIP_FRAMES, CLIP_STRIDE = 8, 4
 _OPENGL_BYTES = 80 * 2**20
 #: What there is to say of pictures, and is refused where there are none.
 OF_PICTURES = ("cameras", "image_size", "frame_stack", "frame_stride", "randomize_view", "critic_sees")
-#: The same of algorithms.
-OF_MOVED_PICTURES = ("random_shift",)
 
 
 class PictureSettings(EnvSettings):
@@ -104,9 +102,11 @@ class PictureSettings(EnvSettings):
     def frames_seen(self) -> int:
         return self.frame_reach if self.has_pictures else 0
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[SettingFinding]:
         if self.frame_stack == 1 and self.frame_stride > 1:
-            yield Finding("it lies between several frames that are seen, and frame_stack is 1", ("frame_stride",))
+            yield SettingFinding(
+                "it lies between several frames that are seen, and frame_stack is 1", ("frame_stride",)
+            )
 
     @property
     def draws_views(self) -> bool:

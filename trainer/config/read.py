@@ -12,7 +12,6 @@ import difflib
 import json
 import re
 import typing
-import unicodedata
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -31,23 +30,17 @@ from trainer.errors import ConfigError, FieldError
 
 Kind = TypeVar("Kind", bound=NamedError)
 YAML_SUFFIXES = (".yaml", ".yml")
-#: The longest config of ours has a few kilobytes; experiments of a large study have some hundred.
-MOST_BYTES = 4 * 2**20
-#: In longer files no line is looked for: PyYAML reads 10 kB in 0.1 s.
-_MOST_SEARCHED = 2**17
 #: What a value without quotes is, where it is not a text.
 _PLAIN = {
-    "null": r"~|null|Null|NULL|",
-    "bool": r"true|True|TRUE|false|False|FALSE",
-    "int": r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+",
-    "float": r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?",
+    "null": re.compile(r"(~|null|Null|NULL|)\Z"),
+    "bool": re.compile(r"(true|True|TRUE|false|False|FALSE)\Z"),
+    "int": re.compile(r"[-+]?(0|[1-9][0-9]*)\Z"),
+    "float": re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z"),
 }
-#: What word processors and web pages put in the place of a quote or a blank.
-_FOREIGN = set("\u201c\u201d\u201e\u2018\u2019\u201a\u00ab\u00bb\u00a0\u202f\u200b\ufeff")
 
 
 class DocumentError(NamedError):
-    """The text cannot be used: a clause to be put behind the file's name, with ", line 3, column 5: " or ": " first."""
+    """The text cannot be used: a clause to be put behind the file's name, with ", line 3: " or ": " first."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +71,7 @@ def read_section(config: Path | None, preset: str | None, settings: list[str]) -
         section = TrainingSection.model_validate(value)
     except ValidationError as error:
         found = sentences(error, TrainingSection)
-        raise located(ConfigError, found, config, dict(typed), "training." if is_cluster else "") from None
+        raise located(ConfigError, found, config, dict(typed)) from None
     try:
         wandb = WandbSection.model_validate(file.get("wandb") or {} if is_cluster else {})
     except ValidationError as error:
@@ -124,42 +117,34 @@ def _setting(text: str) -> tuple[str, Any]:
 
 
 def located(
-    kind: type[Kind],
-    found: Iterable[tuple[str, NamedError]],
-    file: Path | str | None,
-    typed: Collection[str] = (),
-    section: str = "",
+    kind: type[Kind], found: Iterable[tuple[str, NamedError]], file: Path | str | None, typed: Collection[str] = ()
 ) -> Kind:
-    """One error of `kind` with a line for each (place, mistake), behind where it was written: a file and its line,
-    another name of what was read, or the command line, as all of `typed` was. `section`: what stands before the places
-    in the file.
+    """One error of `kind` with a line for each (place, mistake), behind where it was written: a file, another name of
+    what was read, or the command line, as all of `typed` was.
     """
-    lines = []
-    for place, why in found:
-        where = "the command line"
-        if file is not None and place not in typed:
-            where = f"{file}{line_of(file, section + place) if isinstance(file, Path) else ''}"
-        lines.append(kind.at(where, place, why))
-    return kind.all_of(lines)
+    written = "the command line" if file is None else str(file)
+    return kind.all_of([kind.at("the command line" if at in typed else written, at, why) for at, why in found])
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """The object in `path`. Errors: OSError; DocumentError."""
-    with open(path, "rb") as file:
-        data = file.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise DocumentError("document.too-long", most=MOST_BYTES >> 20)
-    text, is_yaml = text_of(data), path.suffix.lower() in YAML_SUFFIXES
+    """The object in `path`, JSON or YAML of the values that JSON has. Errors: OSError; DocumentError."""
+    import yaml
+
+    text = text_of(path.read_bytes())
     try:
-        value = _of_yaml(text) if is_yaml else _of_json(text)
-    except RecursionError:
-        raise DocumentError("document.nested") from None
-    except ValueError as error:  # a number of more digits than Python makes a number of
-        raise DocumentError("document.no-number", why=error) from None
+        if path.suffix.lower() in YAML_SUFFIXES:
+            value = _loader()(text).get_single_data()
+        else:
+            value = json.loads(text, object_pairs_hook=_each_once)
+    except json.JSONDecodeError as error:
+        raise DocumentError("document.no-json", line=error.lineno, column=error.colno, why=error.msg) from None
+    except yaml.YAMLError as error:
+        why = " ".join(str(error).split())
+        raise DocumentError("document.no-yaml", why=why) from None
+    except (RecursionError, ValueError) as error:  # nested too deeply; a number of more digits than Python reads
+        raise DocumentError("document.no-config", why=error) from None
     if not isinstance(value, dict):
-        kind = "a YAML mapping, `name: value` lines" if is_yaml else "a JSON object in braces"
-        kinds = {list: "a list", str: "a text", bool: "true or false", type(None): "empty (null)"}
-        raise DocumentError("document.no-mapping", wanted=kind, found=kinds.get(type(value), "a number"))
+        raise DocumentError("document.no-mapping")
     return value
 
 
@@ -172,114 +157,29 @@ def text_of(data: bytes) -> str:
         raise DocumentError("document.no-utf8", line=line) from None
 
 
-def _of_json(text: str) -> Any:
-    def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for name, value in pairs:
-            if name in found:
-                raise DocumentError("document.twice-in-object", name=name)
-            found[name] = value
-        return found
-
-    if not text.strip():
-        raise DocumentError("document.empty")
-    try:
-        return json.loads(text, object_pairs_hook=without_doubles)
-    except json.JSONDecodeError as error:
-        behind_comma = text[: error.pos].rstrip().endswith(",") and text[error.pos :][:1] in {"}", "]"}
-        why = "remove the comma before it" if behind_comma else _foreign(text[error.pos :][:1]) or error.msg
-        raise DocumentError("document.no-json", line=error.lineno, column=error.colno, why=why) from None
-
-
-def _foreign(letter: str) -> str:
-    """What to type in the place of a foreign quote or blank; "" of other letters."""
-    if letter not in _FOREIGN:
-        return ""
-    name = f"{unicodedata.name(letter).lower()} (U+{ord(letter):04X})"
-    return f"here is a {name}: type a straight quote, or an ordinary space, in its place"
-
-
-def _of_yaml(text: str) -> Any:
-    import yaml
-
-    try:
-        return _loader()(text).get_single_data()
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        raise DocumentError("document.no-yaml", **_at(mark), why=error.problem or error.context) from None
-    except yaml.YAMLError as error:  # a character that no text has
-        raise DocumentError("document.yaml-character", why=str(error).splitlines()[0]) from None
-
-
-def _at(mark: Any) -> dict[str, int]:
-    return {"line": mark.line + 1, "column": mark.column + 1}
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise DocumentError("document.twice", name=next(name for name in names if names.count(name) > 1))
+    return found
 
 
 @cache
 def _loader() -> Any:
-    """PyYAML's safe loader, with the values that JSON has and no others."""
+    """PyYAML's safe loader, with the plain values of YAML 1.2's JSON schema, and names that are texts, each once."""
     import yaml
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
-        yaml_implicit_resolvers = {None: [(kind, re.compile(rf"(?:{form})\Z")) for kind, form in _PLAIN.items()]}  # noqa: RUF012
+        yaml_implicit_resolvers = {None: [(f"tag:yaml.org,2002:{kind}", form) for kind, form in _PLAIN.items()]}  # noqa: RUF012
 
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            if self.check_event(yaml.AliasEvent):
-                alias = self.peek_event()
-                raise DocumentError("document.alias", **_at(alias.start_mark), name=alias.anchor)
-            return super().compose_node(parent, index)
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            for key, _ in node.value:
+                key.tag = "tag:yaml.org,2002:str"
+            _each_once([(str(key.value), None) for key, _ in node.value])
+            return super().construct_mapping(node, deep)
 
-        def construct_scalar(self, node: Any) -> str:
-            if node.style is None and (why := _foreign(node.value[:1]) or _foreign(node.value[-1:])):
-                raise DocumentError("document.foreign-letter", **_at(node.start_mark), why=why)
-            return str(super().construct_scalar(node))
-
-        def construct_mapping(self, node: Any, deep: bool = False) -> dict[str, Any]:  # noqa: ARG002 - PyYAML's
-            found: dict[str, Any] = {}
-            for key, value in node.value:
-                if not isinstance(key, yaml.ScalarNode):
-                    raise DocumentError("document.no-name", **_at(key.start_mark))
-                name = self.construct_scalar(key)
-                if name in found:
-                    raise DocumentError("document.twice-in-mapping", **_at(key.start_mark), name=name)
-                found[name] = self.construct_object(value, deep=True)
-            return found
-
-        def nothing_of_json(self, node: Any) -> Any:
-            raise DocumentError("document.tag", **_at(node.start_mark), tag=node.tag)
-
-    Loader.yaml_constructors = {
-        "null": lambda *_: None,
-        "bool": lambda _, node: node.value.lower() == "true",
-        "int": lambda _, node: int(node.value, 0 if node.value[:2] in {"0o", "0x"} else 10),
-        "float": lambda _, node: float(node.value),
-        "tag:yaml.org,2002:str": Loader.construct_scalar,
-        "tag:yaml.org,2002:seq": Loader.construct_yaml_seq,
-        "tag:yaml.org,2002:map": Loader.construct_yaml_map,
-        None: Loader.nothing_of_json,
-    }
     return Loader
-
-
-def line_of(path: Path, place: str) -> str:
-    """`, line 3` where the field of a dotted name stands in a config, or the last part of its name that stands there;
-    "" where none does. JSON is read as the YAML that it is.
-    """
-    import yaml
-
-    line = ""
-    try:
-        text = text_of(path.read_bytes())
-        node = yaml.compose(text.replace("\t", " "), _loader()) if len(text) < _MOST_SEARCHED else None
-    except (OSError, DocumentError, RecursionError, yaml.YAMLError):
-        return line
-    for name in filter(None, place.split(".")):
-        inner = {key.value: (key, value) for key, value in node.value} if isinstance(node, yaml.MappingNode) else {}
-        if name not in inner:
-            break
-        key, node = inner[name]
-        line = f", line {key.start_mark.line + 1}"
-    return line
 
 
 #: Characters of a value that are quoted.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable, Mapping
+from importlib.resources import files
 from inspect import cleandoc
 from typing import Any, Self, cast
 
@@ -22,13 +24,36 @@ from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
 from anchorleg.words import did_you_mean
 from trainer.config.fields import SENTENCE, TrainingSettings, refused
 from trainer.config.find import files_of, settings_of
-from trainer.config.group import GroupSettings
 from trainer.config.network import Network
-from trainer.config.pictures import OF_MOVED_PICTURES, OF_PICTURES, SEEING
-from trainer.config.presets import ABOUT, DEFAULT_PRESET, PRESETS, by_task
-from trainer.config.settings import AlgorithmSettings, EnvSettings, OffPolicySettings, OnPolicySettings
+from trainer.config.settings import AlgorithmSettings, EnvSettings, GroupSettings, OffPolicySettings, OnPolicySettings
 from trainer.config.training import NAMED, SECTIONS, Training, in_sections, merged
 from trainer.errors import FieldError
+
+DEFAULT_PRESET = "guide"
+_TABLES: dict[str, dict[str, Any]] = tomllib.loads(files(__package__).joinpath("presets.toml").read_text("utf-8"))
+_SHARED = _TABLES.pop("shared")
+#: Preset → what it is for, in a sentence.
+ABOUT: dict[str, str] = {name: table.pop("about") for name, table in _TABLES.items()}
+_BY_TASK: dict[str, dict[str, int]] = {name: table.pop("by_task", {}) for name, table in _TABLES.items()}
+
+
+def _whole(table: dict[str, Any]) -> dict[str, Any]:
+    """With the tables that it shares with others, below its own values."""
+    parts = [_SHARED[name] for name in table.pop("shares", ())]
+    return {name: value for part in (*parts, table) for name, value in part.items()}
+
+
+#: Preset → what differs from the guide, but for what is in `by_task`.
+PRESETS = {name: _whole(table) for name, table in _TABLES.items()}
+
+
+def by_task(preset: str, tasks: int) -> dict[str, Any]:
+    """The values of `preset` that depend on how many `tasks` there are."""
+    if not (values := dict(_BY_TASK.get(preset, {}))):
+        return {}
+    updates = values.pop("updates_a_round")
+    return {name: value * tasks for name, value in values.items()} | {"updates_per_step": updates / tasks}
+
 
 #: What is trained where nobody says otherwise, and what presets are for.
 _USUAL = {"env": "metaworld", "algorithm": "mtsac"}
@@ -168,7 +193,7 @@ def resolve(section: TrainingSection, *, begun: bool = False) -> Training:
     presets_own = _classes(preset)
     classes = _classes(preset, written)
     above = in_sections(written, classes)
-    below = _as_seen(_of_preset(preset, presets_own, classes), above)
+    below = _of_preset(preset, presets_own, classes)
     tasks = _count(merged(below, above).get("env", {}), classes["env"])
     value: dict[str, Any] = {name: {"name": usual} for name, usual in _USUAL.items()}
     algorithm = cast("type[AlgorithmSettings]", classes["algorithm"])
@@ -224,18 +249,6 @@ def _of_preset(
     if "algorithm" in other:
         other.add("network")
     return {section: value for section, value in in_sections(values, its_own).items() if section not in other}
-
-
-def _as_seen(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """A preset's values without what is for pictures, where the user says that there are none."""
-    env = above.get("env")
-    if not isinstance(env, Mapping) or env.get("observation", SEEING[0]) in SEEING:
-        return dict(below)
-    gone = {*OF_PICTURES, *OF_MOVED_PICTURES}
-    return {
-        section: {name: said for name, said in value.items() if name not in gone} if section in SECTIONS else value
-        for section, value in below.items()
-    }
 
 
 def _count(env: Mapping[str, Any], settings: type[TrainingSettings]) -> int:

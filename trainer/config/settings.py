@@ -1,4 +1,4 @@
-"""What suites and algorithms are set with: what all suites share, all algorithms, and the two kinds of them."""
+"""What suites and algorithms are set with: what all suites share, all algorithms, the two kinds of them; and groups."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator, model_validator
 
-from trainer.config.fields import CountInt, Finding, NotNegative, PositiveInt, Sha256, Share, TrainingSettings, refused
+from trainer.config.fields import (
+    CountInt,
+    NotNegative,
+    PositiveInt,
+    SettingFinding,
+    Sha256,
+    Share,
+    TrainingSettings,
+    refused,
+)
 from trainer.config.network import Network
 from trainer.errors import FieldError
 
@@ -21,6 +30,15 @@ def _steps_or_total(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
 
 #: A number of steps, or as many as the training has.
 FallingSteps = Annotated[CountInt | Literal["total"], WrapValidator(_steps_or_total)]
+
+
+#: Goals that Meta-World fixes for each task of a benchmark (`metaworld._N_GOALS`).
+GOALS_PER_TASK = 50
+#: The most of a batch that all others may make up together, slots of the group and contributors: learners with mostly
+#: others' rows do worse than alone (Ostrovski et al. 2021, arXiv 2110.14020).
+MOST_FOREIGN = 0.5
+#: Episodes that a slot keeps for the others: of 50 kB each, 10 MB, a quarter of an hour at 700 steps a second.
+EPISODES_KEPT = 200
 
 
 class EnvSettings(TrainingSettings):
@@ -102,7 +120,7 @@ class EnvSettings(TrainingSettings):
         """Steps from the oldest to the newest frame that is seen, both counted; 0: the settings tell of none."""
         return 0
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[SettingFinding]:
         """What is the matter with them."""
         yield from ()
 
@@ -129,10 +147,10 @@ class AlgorithmSettings(TrainingSettings):
         "them (docs/ranks.md); any number of processes that divides it trains the same numbers.",
     )
 
-    def findings(self, env: EnvSettings, network: Network, num_envs: int, total_steps: int) -> Iterator[Finding]:
+    def findings(self, env: EnvSettings, network: Network, num_envs: int, total_steps: int) -> Iterator[SettingFinding]:
         """What is the matter with them beside those of the other sections; here: whether it can be cut into shards."""
         if self.shards > 1 and not self.SHARES:
-            yield Finding(FieldError("algorithm.unsharded", shards=self.shards, algorithm=self.name))
+            yield SettingFinding(FieldError("algorithm.unsharded", shards=self.shards, algorithm=self.name))
         cut = {"batch_size": getattr(self, "batch_size", self.shards)}
         if not isinstance(self, OffPolicySettings):
             cut["num_envs"] = num_envs
@@ -140,7 +158,7 @@ class AlgorithmSettings(TrainingSettings):
             if number % self.shards:
                 nearest = -(-number // self.shards) * self.shards
                 told = {"name": name, "number": number, "shards": self.shards, "nearest": nearest}
-                yield Finding(FieldError("algorithm.uneven-shards", **told))
+                yield SettingFinding(FieldError("algorithm.uneven-shards", **told))
 
     @property
     def unmixable(self) -> FieldError | None:
@@ -173,20 +191,20 @@ class OnPolicySettings(AlgorithmSettings):
         0, description="Steps over which the learning rate falls to 0, in a line; total: total_steps; 0: it stays."
     )
 
-    def findings(self, env: EnvSettings, network: Network, num_envs: int, total_steps: int) -> Iterator[Finding]:
+    def findings(self, env: EnvSettings, network: Network, num_envs: int, total_steps: int) -> Iterator[SettingFinding]:
         yield from super().findings(env, network, num_envs, total_steps)
         if network.critic_net != "mlp":
             net = network.critic_net
-            yield Finding(FieldError("network.critic-net-of-mtsac", critic_net=net, algorithm=self.name))
+            yield SettingFinding(FieldError("network.critic-net-of-mtsac", critic_net=net, algorithm=self.name))
         if network.trunk:
-            yield Finding(FieldError("network.trunk-of-off-policy", trunk=network.trunk, algorithm=self.name))
+            yield SettingFinding(FieldError("network.trunk-of-off-policy", trunk=network.trunk, algorithm=self.name))
         falling, rollout = self.learning_rate_steps, self.rollout_steps * num_envs
         if falling != "total" and 0 < falling < total_steps:
             zero = f"the learning rate is 0 from step {falling:,} on, and nothing is learned until {total_steps:,}"
-            yield Finding(f'{zero} (total_steps); "total" falls until there', ("learning_rate_steps",))
+            yield SettingFinding(f'{zero} (total_steps); "total" falls until there', ("learning_rate_steps",))
         if rollout > -(-total_steps // num_envs) * num_envs:
             long = f"a rollout is {rollout:,} steps of all environments, {_unlearned(total_steps)}"
-            yield Finding(long, ("rollout_steps",))
+            yield SettingFinding(long, ("rollout_steps",))
 
 
 class OffPolicySettings(AlgorithmSettings):
@@ -227,26 +245,28 @@ class OffPolicySettings(AlgorithmSettings):
         """Whether a transition may be of more than one step; each then says of how many."""
         return self.steps_summed > 1
 
-    def findings(self, env: EnvSettings, network: Network, num_envs: int, total_steps: int) -> Iterator[Finding]:
+    def findings(self, env: EnvSettings, network: Network, num_envs: int, total_steps: int) -> Iterator[SettingFinding]:
         yield from super().findings(env, network, num_envs, total_steps)
         tasks, size = len(env.tasks), self.buffer_size
         if self.batch_size < tasks:
-            yield Finding(FieldError("algorithm.batch-below-tasks", batch_size=self.batch_size, tasks=tasks))
+            yield SettingFinding(FieldError("algorithm.batch-below-tasks", batch_size=self.batch_size, tasks=tasks))
         if size < (least := tasks * num_envs):
             told = {"buffer_size": size, "tasks": tasks, "num_envs": num_envs, "least": least}
-            yield Finding(FieldError("algorithm.buffer-too-small", **told))
+            yield SettingFinding(FieldError("algorithm.buffer-too-small", **told))
         if (reach := env.frames_seen) and (error := self.short_of_frames(tasks, num_envs, reach)):
-            yield Finding(error, ("algorithm", "buffer_size"), size, loads=True)
+            yield SettingFinding(error, ("algorithm", "buffer_size"), size, loads=True)
         if self.random_steps >= -(-total_steps // num_envs) * num_envs:
             first = f"the first {self.random_steps:,} steps are without updates"
-            yield Finding(f"{first}, {_unlearned(total_steps)}", ("random_steps",))
+            yield SettingFinding(f"{first}, {_unlearned(total_steps)}", ("random_steps",))
         why: dict[str, str] = {}
         if getattr(self, "critic_loss", "") == "squared":
             words = "only critic_loss categorical reads it, and this one is squared"
             why = dict.fromkeys(("value_limit", "value_bins"), words)
         if self.demos is None:
             why["demos_share"] = "there are no demonstrations (demos)"
-        yield from (Finding(why[name], (name,)) for name in self.model_dump(include=set(why), exclude_defaults=True))
+        yield from (
+            SettingFinding(why[name], (name,)) for name in self.model_dump(include=set(why), exclude_defaults=True)
+        )
 
     def short_of_frames(self, tasks: int, num_envs: int, reach: int) -> FieldError | None:
         """Why a replay of frames is too small for a policy that sees those of `reach` steps; None: it is not.
@@ -267,3 +287,45 @@ class OffPolicySettings(AlgorithmSettings):
             least=least,
             lower=lower,
         )
+
+
+class GroupSettings(TrainingSettings):
+    """What slots of one run that train the same, but for the seed, give each other: docs/groups.md. It decides no
+    number of a slot alone, so it is no part of a training's identity.
+    """
+
+    rows: bool = Field(
+        False,
+        description="Give the other slots one in `every` finished episodes, and learn from theirs; off-policy only.",
+    )
+    share: Annotated[float, Field(gt=0, le=MOST_FOREIGN)] = Field(
+        0.3,
+        description="The most of a batch that the other slots' rows make up. With contributors' rows it is never more "
+        "than one half.",
+    )
+    every: PositiveInt = Field(
+        7, description="One in so many finished episodes is given: 7 is enough for a share of 0.3 among four."
+    )
+    adopt: bool = Field(
+        False,
+        description="Take over what another slot has learned, where that solved a tenth more at two evaluations in a "
+        "row; slot 0 never does.",
+    )
+
+    mix: bool = Field(
+        False,
+        description="Move the nets a little towards the mean of the other slots' now and then; needs init_seed, and is "
+        "an experiment.",
+    )
+    mix_every: PositiveInt = Field(
+        1_000,
+        description="Updates between two averages. The others' nets are those of their newest checkpoints, so more "
+        "often than checkpoint_interval brings nothing.",
+    )
+
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """The fields by which slots learn from each other. Where there is one, what several slots come to are not
+        several results.
+        """
+        return tuple(name for name in ("rows", "adopt", "mix") if getattr(self, name))

@@ -20,19 +20,24 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
 from trainer.config.fields import (
     CountInt,
-    Finding,
     Positive,
     PositiveInt,
+    SettingFinding,
     Share,
     TrainingSettings,
     all_refused,
     refused,
 )
 from trainer.config.find import ALGORITHMS, SUITES, Kind, settings_of
-from trainer.config.group import GroupSettings
 from trainer.config.network import Network
-from trainer.config.settings import AlgorithmSettings, EnvSettings, OffPolicySettings, OnPolicySettings
-from trainer.config.tasknames import GOALS_PER_TASK
+from trainer.config.settings import (
+    GOALS_PER_TASK,
+    AlgorithmSettings,
+    EnvSettings,
+    GroupSettings,
+    OffPolicySettings,
+    OnPolicySettings,
+)
 from trainer.errors import FieldError
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
@@ -170,7 +175,7 @@ class Training(TrainingSettings):
             raise refused(("group", "mix"), unmixable, True)
         return self
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[SettingFinding]:
         """What is the matter with its sections beside each other."""
         algorithm, env = self.algorithm, self.env
         yield from algorithm.findings(env, self.network, self.num_envs, self.total_steps)
@@ -180,7 +185,7 @@ class Training(TrainingSettings):
         steps = self.num_envs * env.horizon  # an episode is as old as the policy of its first step
         if self.group.rows and steps > self.contribution_max_lag:
             error = FieldError("group.episodes-too-long", steps=steps, wanted=2 * steps)
-            yield Finding(error, ("contribution_max_lag",), self.contribution_max_lag, loads=True)
+            yield SettingFinding(error, ("contribution_max_lag",), self.contribution_max_lag, loads=True)
 
     def check_written(self) -> None:
         """Refuse also what a user may not ask for, though a checkpoint that says so still loads. Errors:

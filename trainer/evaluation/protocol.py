@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anchorleg.words import counted, wilson
-from trainer.config.tasknames import GOALS_PER_TASK
+from trainer.config.settings import GOALS_PER_TASK
 from trainer.envs.collector import Collector
 from trainer.envs.spaces import F64, I32, Actions, Obs, picked
 from trainer.envs.step import NO_TASK, Script, VectorSpec

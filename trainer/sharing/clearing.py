@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from anchorleg.job import Job
 from syncd import store
-from trainer.config.group import GroupSettings
+from trainer.config.settings import GroupSettings
 
 #: Old policies are cleared away this often; at one publication each 3 s that is 20 files a time.
 COLLECT_EVERY_S = 60.0

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from anchorleg.files import make_folder, read_regular, write_bytes
 from anchorleg.job import Job, attempt_numbers
-from trainer.config.group import EPISODES_KEPT
+from trainer.config.settings import EPISODES_KEPT
 from trainer.sharing.segment import MAX_SEGMENT_BYTES, name_of
 
 #: So many attempts of a slot are read, the newest that gave anything: one that crashes at once again and again must not

@@ -26,7 +26,7 @@ from anchorleg.job import Job
 from syncd import store
 from trainer.buffers.contributed import MAX_SHARE
 from trainer.buffers.experience import share_of_others
-from trainer.config.group import GroupSettings
+from trainer.config.settings import GroupSettings
 
 #: The curve's name.
 INTAKE = store.INTAKE

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import mujoco
 import numpy as np
 
+from trainer.config.settings import GOALS_PER_TASK
 from trainer.config.suites import Metaworld
-from trainer.config.tasknames import GOALS_PER_TASK
 from trainer.envs.cameras import Picture, camera_number, hangs_upside_down
 from trainer.envs.episodes import seed_of
 from trainer.envs.frames import OneEpisode

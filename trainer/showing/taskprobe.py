@@ -23,7 +23,7 @@ def main(tasks: list[str]) -> int:
     """Exit code 0 where all tasks load and, unless that is disabled, one can be drawn."""
     import numpy as np
 
-    from trainer.config.tasknames import BENCHMARKS
+    from trainer.config.suites import BENCHMARKS
     from trainer.envs.suites.metaworld.env import TaskEnv
     from trainer.envs.suites.metaworld.goals import goal_table
     from trainer.showing.play import Camera

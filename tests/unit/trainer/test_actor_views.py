@@ -12,7 +12,7 @@ pytest.importorskip("metaworld")
 
 from trainer.actors.counts import ActorCounts, network_words
 from trainer.actors.views import ActorDisplay, Playing, Recording, TaskScore, screen
-from trainer.config.tasknames import MT50
+from trainer.config.suites import MT50
 
 pytestmark = pytest.mark.trainer
 BUSY = Playing(

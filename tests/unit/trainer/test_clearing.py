@@ -19,7 +19,7 @@ from train_point_mass import judge, section
 
 from anchorleg.job import Job
 from syncd import store
-from trainer.config.group import GroupSettings
+from trainer.config.settings import GroupSettings
 from trainer.sharing import publisher as publishing
 from trainer.sharing.clearing import COLLECT_EVERY_S, OTHERS_EVERY_S, Clearing, clear_over
 from trainer.training.begin import run

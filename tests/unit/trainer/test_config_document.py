@@ -14,7 +14,7 @@ from refused import refused
 
 from orchestrator.config import load_config
 from orchestrator.errors import ConfigError
-from trainer.config.read import MOST_BYTES, read_document, read_section
+from trainer.config.read import read_document, read_section
 from trainer.errors import ConfigError as TrainerConfigError
 
 
@@ -37,8 +37,6 @@ def value_of(folder: Path, text: str) -> Any:
         ("true", True),
         ("3e-4", 3e-4),  # a text by YAML 1.1
         ("1.5", 1.5),
-        ("010", 10),  # 8 by YAML 1.1
-        ("0x1F", 31),
         ("-7", -7),
         ("1_000", "1_000"),
         ("2026-11-24", "2026-11-24"),  # a date by YAML 1.1
@@ -57,39 +55,32 @@ def test_a_value_means_what_yaml_1_2_says(tmp_path: Path, text: str, value: Any)
     assert (found, type(found)) == (value, type(value))
 
 
-def test_many_names_are_looked_at_once_each(tmp_path: Path) -> None:
-    """By pairs these would take hours."""
-    path = tmp_path / "run.json"
-    path.write_text(json.dumps({f"n{number}": 0 for number in range(300_000)}))
-    assert len(read_document(path)) == 300_000
-
-
 @pytest.mark.parametrize(
-    ("text", "wrong", "fields"),
+    ("name", "text", "wrong", "fields"),
     [
-        ("a: 1\nb: 2\na: 3", "document.twice-in-mapping", {"line": 3, "column": 1, "name": "a"}),
-        ("a: [1\nb: 2", "document.no-yaml", {"line": 2, "column": 2}),
-        ("a: b: c", "document.no-yaml", {"line": 1, "column": 5}),
-        ("\ta: 1", "document.no-yaml", {"line": 1, "column": 1}),
-        ("a: 1\n---\nb: 2", "document.no-yaml", {"line": 2, "column": 1}),
-        ("a: &x [1]\nb: [*x, *x]", "document.alias", {"line": 2, "column": 5, "name": "x"}),
-        ("a: !!python/object/apply:os.system [ls]", "document.tag", {"line": 1, "column": 4}),
-        ("a: !!binary aGk=", "document.tag", {"line": 1, "column": 4}),
-        ("a: !!int 5", "document.tag", {"line": 1, "column": 4}),
-        ("[a]: 1", "document.no-name", {"line": 1, "column": 1}),
-        ("a: \x01", "document.yaml-character", {}),
-        ("- 1", "document.no-mapping", {"found": "a list"}),
-        ("", "document.no-mapping", {"found": "empty (null)"}),
-        ("[" * 100_000, "document.nested", {}),
-        (f"a: {'9' * 5000}", "document.no-number", {}),
+        ("run.yaml", "a: 1\nb: 2\na: 3", "document.twice", {"name": "a"}),
+        ("run.json", '{"a": 1, "a": 1}', "document.twice", {"name": "a"}),
+        ("run.yaml", "a: [1\nb: 2", "document.no-yaml", {"why": re.compile("line 2, column 2")}),
+        ("run.yaml", "a: 1\n---\nb: 2", "document.no-yaml", {}),
+        ("run.yaml", "a: !!python/object/apply:os.system [ls]", "document.no-yaml", {}),
+        ("run.yaml", "[a]: 1", "document.no-yaml", {}),
+        ("run.yaml", "a: \x01", "document.no-yaml", {}),
+        ("run.yaml", "- 1", "document.no-mapping", {}),
+        ("run.yaml", "", "document.no-mapping", {}),
+        ("run.yaml", "[" * 100_000, "document.no-config", {}),
+        ("run.yaml", f"a: {'9' * 5000}", "document.no-config", {}),
+        ("run.json", '{"a": \u2018x\u2019}', "document.no-json", {"line": 1, "column": 7}),
+        ("run.json", b'{\n "run_name": "Gr\xfc\xdfe"}', "document.no-utf8", {"line": 2}),
     ],
-    ids=range(15),
+    ids=range(13),
 )
-def test_what_cannot_be_used_is_one_sentence_with_its_place(
-    tmp_path: Path, text: str, wrong: str, fields: dict[str, Any]
+def test_what_cannot_be_used_is_one_sentence(
+    tmp_path: Path, name: str, text: str | bytes, wrong: str, fields: dict[str, Any]
 ) -> None:
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with refused(wrong, **fields) as caught:
-        read_document(a_yaml(tmp_path, text))
+        read_document(path)
     assert "\n" not in str(caught.value)
 
 
@@ -102,36 +93,7 @@ def test_what_editors_of_other_systems_save_is_read(tmp_path: Path, encoding: st
     assert read_document(path) == {"run_name": "one", "notify": ["echo", "Gr\u00fc\u00dfe"]}
 
 
-#: What Unicode calls a letter that an editor put in.
-QUOTE = re.compile(r"U\+(2018|201C|00A0)")
 SAVED = "run_name: one\nnotify:\n- echo\n- Gr\u00fc\u00dfe\n"
-
-
-@pytest.mark.parametrize(
-    ("name", "data", "wrong", "fields"),
-    [
-        ("run.json", b'{\n "run_name": "Gr\xfc\xdfe"}', "document.no-utf8", {"line": 2}),
-        ("run.yaml", b"a: 1\nb: Gr\xfc\xdfe", "document.no-utf8", {"line": 2}),
-        ("run.json", "{\u201crun_name\u201d: 1}".encode(), "document.no-json", {"column": 2, "why": QUOTE}),
-        ("run.json", '{"a": \u2018x\u2019}'.encode(), "document.no-json", {"column": 7, "why": QUOTE}),
-        ("run.json", '{\n\u00a0"a": 1}'.encode(), "document.no-json", {"line": 2, "why": QUOTE}),
-        ("run.yaml", "a: \u201cgpu\u201d".encode(), "document.foreign-letter", {"column": 4, "why": QUOTE}),
-        ("run.yaml", "b: 1\n\u00a0a: 2".encode(), "document.foreign-letter", {"line": 2, "why": QUOTE}),
-        ("run.yaml", "a: gpu\u00a0".encode(), "document.foreign-letter", {"column": 4, "why": QUOTE}),
-    ],
-)
-def test_what_they_put_into_it_is_told_with_what_to_do(
-    tmp_path: Path, name: str, data: bytes, wrong: str, fields: dict[str, Any]
-) -> None:
-    path = tmp_path / name
-    path.write_bytes(data)
-    with refused(wrong, **fields):
-        read_document(path)
-
-
-def test_a_file_that_is_longer_than_any_config_is_not_parsed(tmp_path: Path) -> None:
-    with refused("document.too-long"):
-        read_document(a_yaml(tmp_path, "#" * (MOST_BYTES + 1)))
 
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Cn", "Co"]), max_size=20)
@@ -160,42 +122,21 @@ def test_both_programs_read_one_file_and_know_its_fields(tmp_path: Path) -> None
     assert (asked.run_name, asked.training.algorithm.model_dump()["learning_rate"]) == ("film", 1e-4)
 
 
-def test_a_field_that_nobody_knows_is_refused_with_its_line_and_the_nearest_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r'run\.yaml, line 2: slurm\.partitoin: .*did you mean "partition"'):
+def test_a_field_that_nobody_knows_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r'run\.yaml: slurm\.partitoin: .*did you mean "partition"'):
         load_config(a_yaml(tmp_path, "slurm:\n  partitoin: gpu\n"))
-    with pytest.raises(ConfigError, match=r"run\.yaml, line 1, column 4: not valid YAML: .*\.$"):
+    with pytest.raises(ConfigError, match=r"run\.yaml: not valid YAML: .*\.$"):
         load_config(a_yaml(tmp_path, "a: }"))
-    with refused("config.unknown-field", field="batchsize", where=re.compile("run.yaml, line 1$")):
+    with refused("config.unknown-field", field="batchsize", where=re.compile("run.yaml$")):
         read_section(a_yaml(tmp_path, "batchsize: 3\n"), None, [])
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "line"),
-    [
-        ("run.json", '{\n\t"slots": 2,\n\t"training": {\n\t\t"gamma": 2\n\t}\n}', ", line 4"),  # tabs, as some indent
-        ("run.yaml", "slots: 2\ntraining:\n  algorithm:\n    gamma: 2\n", ", line 4"),
-        ("run.yaml", "run_name: x\ntraining:\n  algorithm: mtsac\n  gamma: 2\n", ", line 4"),
-        ("run.yaml", "training:\n  tasks:\n  - reach-v3\n  - push-v9\n", ", line 2"),  # its list
-        ("run.json", '{"training": {}, "slots": 0}', ", line 1"),
-        ("run.json", '{"training": {"gamma": 2}, "params": {"filler": "' + "x" * 2**17 + '"}}', ""),  # too long to look
-    ],
-)
-def test_a_mistake_is_told_with_the_line_that_it_stands_in(tmp_path: Path, name: str, text: str, line: str) -> None:
-    path = tmp_path / name
-    path.write_text(text)
-    programs = [load_config, lambda path: read_section(path, None, [])]
-    for reads in programs if "slots: 0" not in text.replace('"', "") else programs[:1]:
-        with pytest.raises((ConfigError, TrainerConfigError)) as caught:
-            reads(path)
-        assert str(caught.value).startswith(f"{path}{line}: ")
-
-
-def test_what_was_typed_is_not_told_as_a_line_of_the_file(tmp_path: Path) -> None:
+def test_what_was_typed_is_not_told_as_the_files(tmp_path: Path) -> None:
     path = a_yaml(tmp_path, "training:\n  gamma: 2\n")
     with pytest.raises(TrainerConfigError) as caught:
         read_section(path, None, ["training.tau=0", "env.horizon=0"])
     told = {line.split(": ")[1]: line.split(": ")[0] for line in str(caught.value).splitlines()}
-    assert told == {"gamma": f"{path}, line 2", "tau": "the command line", "env.horizon": "the command line"}
+    assert told == {"gamma": str(path), "tau": "the command line", "env.horizon": "the command line"}
 
 
 def test_numbers_of_slots_may_be_names(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from pathlib import Path
 
 import pytest
 from refused import refused
@@ -15,7 +14,6 @@ from trainer.cli import app
 from trainer.config.find import ALGORITHMS, SUITES, find, settings_of
 from trainer.config.pictures import PictureSettings
 from trainer.config.read import read_section
-from trainer.config.section import TrainingSection, resolve
 from trainer.errors import ConfigError
 
 pytestmark = pytest.mark.trainer
@@ -57,8 +55,6 @@ def test_its_settings_are_read_where_nothing_can_be_trained():
         ("def Mine(:", r"SyntaxError: invalid syntax \(odd_plugin.py, line 1\)"),
         ("Mine = its_base", r"NameError: name 'its_base' is not defined \(.*odd_plugin.py, line 1\)"),
         ("raise SystemExit('no licence')", r"SystemExit: no licence \(.*odd_plugin.py, line 1\)"),
-        ("import no_such_package", "ModuleNotFoundError: No module named 'no_such_package' .*odd_plugin.py, line 1"),
-        ("", "AttributeError: module 'odd_plugin' has no attribute 'Mine'"),
     ],
 )
 def test_a_package_that_cannot_be_imported_is_told_with_its_line(tmp_path, monkeypatch, text, words):
@@ -68,21 +64,6 @@ def test_a_package_that_cannot_be_imported_is_told_with_its_line(tmp_path, monke
     with refused("plugin.not-loaded", field="env", why=re.compile(words)) as caught:
         read_section(None, None, ["env=odd_plugin:Mine"])
     assert "\n" not in str(caught.value)
-
-
-def test_what_an_installed_plug_in_lacks_is_not_blamed_on_pythons_own_files(tmp_path, monkeypatch):
-    (tmp_path / "odd-1.0.dist-info").mkdir()
-    (tmp_path / "odd-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1.0\n")
-    (tmp_path / "odd-1.0.dist-info" / "entry_points.txt").write_text(f"[{SUITES.group}]\nodd = no_such_package:Mine\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with refused("plugin.not-loaded", why="ModuleNotFoundError: No module named 'no_such_package'"):
-        read_section(None, None, ["env=odd"])
-
-
-@pytest.mark.parametrize("name", ["..:x", ":x", "json:"])
-def test_a_name_that_is_none_is_a_sentence(name):
-    with refused("plugin.not-loaded", word="suite", name=name):
-        read_section(None, None, [f"env={name}"])
 
 
 HALFWAY = {"name": f"{__name__}:Halfway", "tasks": ["a"], "horizon": 5}
@@ -108,13 +89,3 @@ def test_what_cannot_be_built_is_a_sentence_of_every_command(tmp_path, monkeypat
     assert isinstance(done.exception, ConfigError)
     assert re.match(words, str(done.exception))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_an_encoder_that_is_to_be_taught_for_what_cannot_be_built_is_refused_in_a_sentence():
-    pytest.importorskip("torch")
-    from trainer.demos.fitting import cloning_of
-    from trainer.demos.store import Demos
-
-    training = resolve(TrainingSection(env=HALFWAY, algorithm="ppo"))
-    with refused("plugin.lacks-methods", cls="Halfway"):
-        cloning_of(training, Demos(Path("demos"), None), None, steps=1, every=1)

@@ -23,7 +23,7 @@ from train_point_mass import section
 from anchorleg.job import Job
 from trainer.buffers.contributed import MAX_SHARE, Contributed, group_capacity_of
 from trainer.buffers.experience import Experience, share_of_others
-from trainer.config.group import MOST_FOREIGN
+from trainer.config.settings import MOST_FOREIGN
 from trainer.config.training import group_identity, identity
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import STATE

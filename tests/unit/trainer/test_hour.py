@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 
 from daemons import WORK_S
 
-from trainer.config.tasknames import MT10
+from trainer.config.suites import MT10
 
 pytestmark = pytest.mark.trainer
 BENCH = Path(__file__).resolve().parents[3] / "bench"

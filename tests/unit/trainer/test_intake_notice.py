@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from anchorleg.job import Job
 from syncd import store
-from trainer.config.group import GroupSettings
+from trainer.config.settings import GroupSettings
 from trainer.sharing.judge import HARMLESS, LEAST, WINDOW, ContributorStanding
 from trainer.sharing.notice import (
     FULL_AFTER_S,

@@ -21,8 +21,7 @@ from trainer.buffers.contributed import Contributed, group_capacity_of
 from trainer.buffers.experience import Experience
 from trainer.buffers.rows import fields_of
 from trainer.config.find import ALGORITHMS, find
-from trainer.config.presets import PRESETS
-from trainer.config.section import TrainingSection, resolve
+from trainer.config.section import PRESETS, TrainingSection, resolve
 from trainer.envs.suite import spaces_of
 from trainer.training.memory import check, host_parts, row_bytes, shortage
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from refused import refused
 
-from trainer.config.tasknames import checked_tasks
+from trainer.config.suites import checked_tasks
 from trainer.envs.suites.metaworld import goals as tasks
 
 

@@ -24,7 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from anchorleg.files import read_json_or_none, write_json
-from trainer.config.tasknames import GOALS_PER_TASK, checked_tasks
+from trainer.config.settings import GOALS_PER_TASK
+from trainer.config.suites import checked_tasks
 
 Goals = npt.NDArray[np.float64]
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from trainer.config.settings import GOALS_PER_TASK
 from trainer.config.suites import Metaworld
-from trainer.config.tasknames import GOALS_PER_TASK
 from trainer.envs.native import verdicts
 from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, F32, F64, STATE, Obs
 from trainer.envs.suite import Bounds, Env, StepperChoice

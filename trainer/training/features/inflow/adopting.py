@@ -14,7 +14,7 @@ from typing import Any
 
 from anchorleg.job import Job
 from trainer.algorithms.common.adoption import adopt
-from trainer.config.tasknames import GOALS_PER_TASK
+from trainer.config.settings import GOALS_PER_TASK
 from trainer.config.training import Training
 from trainer.history.read import read_evaluations, score_of, tells_success
 from trainer.sharing.copies import Copies
