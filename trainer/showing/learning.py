@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trainer.config.group import GroupSettings
+from trainer.config.settings import GroupSettings
 from trainer.config.training import Training
 from trainer.history.read import mean_return, success_of, tells_success
 from trainer.history.slots import History, Rows, find_histories, told_where

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from refused import refused
 
-from trainer.config.presets import PRESETS
 from trainer.config.read import read_section
-from trainer.config.section import TrainingSection, resolve
+from trainer.config.section import PRESETS, TrainingSection, resolve
 
 pytestmark = pytest.mark.trainer
 

@@ -14,8 +14,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from trainer.config.suites import Metaworld
-from trainer.config.tasknames import MAX_HORIZON
+from trainer.config.suites import MAX_HORIZON, Metaworld
 from trainer.envs.native import verdicts
 from trainer.envs.native.library import SteppedRows
 from trainer.envs.shared import SharedBuffers
