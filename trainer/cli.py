@@ -7,30 +7,29 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import logging
 import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from anchorleg.job import Job
-from anchorleg.output import end_with_error, ending_well, set_aside, words_of
+from anchorleg.output import end_with_error, ending_well, words_of
 from anchorleg.signals import bear_hand_over
 from trainer.commands.actors import actors
 from trainer.commands.autotune import autotune
 from trainer.commands.compare import compare
 from trainer.commands.demos import app as demos
+from trainer.commands.evaluate import evaluate
 from trainer.commands.export import export
-from trainer.commands.play import AveragedOption, play
+from trainer.commands.play import play
 from trainer.commands.plot import plot
 from trainer.commands.wandb import wandb
 from trainer.config.read import LoadedSection, read_section
 from trainer.config.section import PRESETS
-from trainer.config.training import SEEDS
 from trainer.config.wandb import wandb_environment
 from trainer.errors import (
     ConfigError,
@@ -88,24 +87,10 @@ SharedDirOption = Annotated[
     Path | None, typer.Option(help="Where the policy is published for laptops; default: shared/ in --run-dir.")
 ]
 AcceptOption = Annotated[bool, typer.Option("--accept-contributions", help="Use experience that laptops send in.")]
-CheckpointArgument = Annotated[Path, typer.Argument(help="A checkpoint, attempt, slot or run folder: its newest good.")]
-GoalsOption = Annotated[int, typer.Option(min=1, max=50, help="Fixed goals a task; Meta-World's protocol has 50.")]
-UnseenOption = Annotated[
-    int, typer.Option(min=0, max=50, help="As many goals a task more that were not trained on, reported beside them.")
-]
-GoalSeedOption = Annotated[
-    int | None,
-    typer.Option(
-        min=0, max=SEEDS - 1, help="Seed of the goals; left out: the training's own. Another gives unseen goals."
-    ),
-]
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 RanksOption = Annotated[
     int,
     typer.Option(min=1, max=256, help="Processes that train it together; algorithm.shards must be a multiple."),
 ]
-BestOption = Annotated[bool, typer.Option("--best", help="The checkpoint that was evaluated best, not the newest.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
 @app.command()
@@ -140,50 +125,7 @@ def train(
     raise typer.Exit(_train(job, asked) if place is None else _train_together(job, asked, place))
 
 
-@app.command()
-def evaluate(
-    checkpoint: CheckpointArgument,
-    goals: GoalsOption = 50,
-    goal_seed: GoalSeedOption = None,
-    unseen_goals: UnseenOption = 0,
-    device: DeviceOption = "auto",
-    best: BestOption = False,
-    averaged: AveragedOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Play every task from its fixed goals with the deterministic policy.
-
-    Success counts at any step, or at the last one where a suite says so (the arm).
-    """
-    from rich.console import Console
-
-    from trainer.evaluation.checkpoints import evaluate_checkpoint, show_evaluation
-
-    aside = set_aside() if as_json else contextlib.nullcontext()
-    with aside, Console(stderr=True).status("reading the checkpoint") as status:  # on a terminal only
-        found = evaluate_checkpoint(
-            checkpoint,
-            goals=goals,
-            goal_seed=goal_seed,
-            unseen_goals=unseen_goals,
-            device=device,
-            best=best,
-            averaged=averaged,
-            progress=lambda done, total: status.update(f"{done:,} of {total:,} episodes"),
-        )
-    for note in found.notes:
-        print(note, file=sys.stderr)
-    value: dict[str, Any] = {"checkpoint": str(found.path), "step": found.step, **found.evaluation.as_json()}
-    if averaged:
-        value["is_averaged"] = True
-    if as_json:
-        print(json.dumps(value, indent=2))
-    else:
-        show_evaluation(
-            value, f"{found.path}\nstep {found.step:,}{', averaged' * averaged}: {found.evaluation.summary()}"
-        )
-
-
+app.command()(evaluate)
 app.command()(export)
 app.command()(play)
 app.command()(plot)

@@ -22,7 +22,7 @@ from refused import refused
 from spots import SpotSettings
 
 from trainer.config.suites import Arm, Gymnasium, Metaworld
-from trainer.demos import recording, store
+from trainer.demos import recording
 from trainer.demos.matching import rows_of
 from trainer.demos.store import Demos
 from trainer.envs.spaces import IMAGE, PRIVILEGED, STATE
@@ -130,39 +130,6 @@ def test_a_policy_of_pictures_by_another_name_is_shown_its_stacks(tmp_path, id_,
     told = kept.manifest
     assert (told.frame, told.opened.obs["eye"].shape) == ((3, 16, 16), (3, 16, 16))
     assert rows_of(told, suite.spaces).tolist() == [10]  # a training that sees so may learn beside them
-
-
-def test_a_recording_that_was_interrupted_goes_on_with_the_next_episode(tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "_BLOCK_EPISODES", 2)
-    whole = recorded(tmp_path / "whole", 7)
-    teacher = recording.scripted(settings(), (), None, 0)
-
-    def interrupted(done, total):
-        if done == 5:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        recording.record(teacher, None, 7, 0, tmp_path / "cut", interrupted, silent)
-    assert recorded(tmp_path / "cut", 7).manifest == whole.manifest
-
-
-def test_a_policy_of_stacks_is_recorded_by_single_frames(tmp_path):
-    """It is shown its stacks; what is kept has none."""
-    env = settings(frame_stack=3, frame_stride=2, critic_sees="state")
-    shapes = set()
-
-    def act(obs, task):
-        shapes.add(obs[IMAGE].shape)
-        return np.full((1, 2), 0.5, np.float32)
-
-    teacher = recording.Teacher("pushes", env, act)
-    kept = recording.record(teacher, None, 2, 0, tmp_path / "out", silent, silent, keeps_failures=True)
-    assert shapes == {(1, 9, SIZE, SIZE)}
-    assert kept.manifest.frame == (3, SIZE, SIZE)
-    single = recording.Teacher("pushes", settings(critic_sees="state"), act)
-    plain = recording.record(single, None, 2, 0, tmp_path / "plain", silent, silent, keeps_failures=True)
-    for (_, arrays), (_, others) in zip(all_of(kept), all_of(plain), strict=True):
-        assert np.array_equal(arrays[IMAGE], others[IMAGE])
 
 
 def test_episodes_that_fail_are_left_out_unless_they_are_wanted(tmp_path):

@@ -24,10 +24,9 @@ from demos import all_of, film, recorded, silent
 from pyarrow import parquet
 from refused import refused
 
-from trainer.commands import demos as commands
-from trainer.demos import lerobot, lerobot_export, store
+from trainer.demos import lerobot_export, store
 from trainer.demos.lerobot import IMAGES, import_lerobot
-from trainer.demos.lerobot_export import export_lerobot, stats_of_pictures
+from trainer.demos.lerobot_export import export_lerobot
 from trainer.demos.store import ACTION, DemoEpisode, Demos, DemosManifest, DemoSource, DemosWriter
 from trainer.envs.spaces import IMAGE, ArraySpec, Discrete, Spaces
 
@@ -111,13 +110,6 @@ def test_whether_an_episode_succeeded_comes_back_whichever_of_its_steps_counts(d
     assert success_of(written, tmp_path / "any") == [True] * 7
     written = export_lerobot(judged(demos, [None] * 7), tmp_path / "untold", silent)
     assert success_of(written, tmp_path / "nobody") == [None] * 7
-
-
-def test_an_episode_that_is_too_long_is_refused_before_anything_is_decoded(written, tmp_path, monkeypatch):
-    monkeypatch.setattr("trainer.demos.lerobot.MAX_EPISODE_BYTES", 3 * 32 * 32)
-    with refused("lerobot.episode-too-long", episode=0, cameras="2 cameras"):
-        import_lerobot(written, tmp_path / "out", 32, (), silent)
-    assert not (tmp_path / "out").exists()
 
 
 def test_info_says_what_upstreams_reader_asks_for(written, demos):
@@ -206,15 +198,6 @@ def test_statistics_of_all_are_those_of_their_episodes(written, demos):
     assert (first["count"], found["count"]) == ([len(actions[0])], [len(together)])
 
 
-def test_statistics_of_pictures_are_those_of_their_pixels():
-    frames = np.random.default_rng(0).integers(0, 256, (30, 3, 5, 4), np.uint8)
-    found, pixels = stats_of_pictures(frames), frames.transpose(0, 2, 3, 1).reshape(-1, 3) / 255
-    for what in ("min", "max", "mean", "std"):
-        assert found[what].shape == (3, 1, 1)
-        assert np.allclose(found[what].ravel(), getattr(pixels, what)(0)), what
-    assert stats_of_pictures(np.full((300, 3, 700, 2), 255, np.uint8))["count"].tolist() == [100]
-
-
 def test_each_block_has_files_of_its_own_and_a_full_folder_is_followed_by_another(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "_BLOCK_EPISODES", 2)
     monkeypatch.setattr(lerobot_export, "CHUNK_FILES", 2)
@@ -294,14 +277,6 @@ def test_grey_pictures_become_coloured_ones_and_others_are_refused(tmp_path):
         export_lerobot(choosing(tmp_path / "two", channels=2), tmp_path / "none", silent)
 
 
-def test_what_is_seen_under_other_names_is_left_out_and_named(tmp_path, capsys):
-    demos = choosing(tmp_path / "demos", state=2, place=3, gear=1)
-    commands.export(demos.folder, tmp_path / "dataset")
-    assert "would not find it again: gear, place\n" in capsys.readouterr().err
-    commands.export(choosing(tmp_path / "plain", state=2).folder, tmp_path / "other")
-    assert capsys.readouterr().err == ""
-
-
 def features_of(dataset, **more):
     features = json.loads((dataset / "meta/info.json").read_text())["features"]
     changed(dataset, features={**features, **more})
@@ -376,16 +351,6 @@ def test_episodes_of_one_task_are_taken_by_its_name_and_another_task_is_another_
     for other in ("left", None):
         with refused("demos.others-there"):
             import_lerobot(folder, out, point_demos.SIZE, (), silent, other)
-
-
-def test_what_is_no_row_of_numbers_and_depth_are_not_seen(dataset):
-    features = features_of(dataset)
-    depth = {**features["observation.images.above"], "info": {"video.is_depth_map": True}}
-    words = {"dtype": "string", "shape": [1]}
-    changed(dataset, features={**features, "observation.images.above": depth, "next.reward": words, "action": words})
-    info = lerobot.LerobotInfo.read(dataset)
-    assert info.cameras == ("observation.images.aside",)
-    assert (info.told(), info.action(), info.seen) == (("success",), None, {"state": 2, "privileged": 4})
 
 
 def test_rows_that_are_not_finite_or_too_few_are_refused(dataset, tmp_path):

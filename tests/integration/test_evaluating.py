@@ -126,34 +126,12 @@ def test_it_ends_with_its_learner(endless):
     wait_for(lambda: started_at(pid) is None, "its end")
 
 
-def test_while_the_whole_job_is_suspended_no_silence_is_counted(endless, monkeypatch):
-    running = EvaluatorProcess(endless)
-    clock = process.time.monotonic
-    monkeypatch.setattr(process.time, "monotonic", lambda: clock() + 2 * process.SILENCE_S)
-    assert running.poll() is None
-    monkeypatch.undo()
-    running.end()
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has such a place")
 def test_where_memory_is_short_the_kernel_ends_it_and_not_its_learner(endless):
     running = EvaluatorProcess(endless)
     score = Path(f"/proc/{running.pid}/oom_score_adj")
     wait_for(lambda: score.read_text() == "1000\n", "its place in the queue")
     running.end()
-
-
-def test_where_no_thread_can_be_started_it_is_an_evaluation_that_failed(endless, monkeypatch):
-    child = process._start()
-
-    def no_thread(_):
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(process, "_start", lambda: child)
-    monkeypatch.setattr(process.threading.Thread, "start", no_thread)
-    with refused("evaluator.no-thread"):
-        EvaluatorProcess(endless)
-    assert child.returncode == -signal.SIGKILL
 
 
 def test_one_that_hangs_is_ended_and_says_so(endless, monkeypatch):

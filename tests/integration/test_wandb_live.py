@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import sys
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -232,6 +231,26 @@ def test_a_job_that_another_one_has_replaced_sends_nothing_more(watched):
     assert watched.steps() == [(100, False)]
 
 
+def test_without_a_key_or_wandb_itself_nothing_is_sent(watched, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    watched.run.attempt(0, None, rows(100))
+    with watched.training(0, WANDB_API_KEY="", NETRC=str(tmp_path / "absent")):
+        watched.wait_for_word("No API key configured")
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with watched.training(0):
+        watched.wait_for_word("pip install '.[wandb]'")
+    assert len(watched.said) == 2
+
+
+@pytest.mark.parametrize("mode", ["", "offline", "disabled", "sometimes"])
+def test_it_runs_only_where_it_is_asked_for(watched, mode):
+    watched.run.attempt(0, None, rows(100))
+    job = Job(watched.run.folder, 0, 0, run_id=RUN)
+    assert curves_of(job, {}, {"WANDB_MODE": mode, "WANDB_PROJECT": "mine"}, watched.said.append) == []
+    assert len(watched.said) == (mode == "sometimes")
+    assert (job.attempt_dir / "wandb.json").exists() == (mode == "offline")
+
+
 @pytest.mark.long
 @pytest.mark.usefixtures("calm")
 def test_the_key_is_in_no_file_and_in_no_word(watched, tmp_path, capfd):
@@ -244,35 +263,3 @@ def test_the_key_is_in_no_file_and_in_no_word(watched, tmp_path, capfd):
         assert [path for path in files if API_KEY.encode() in path.read_bytes()] == []
     assert API_KEY not in f"{watched.said} {capfd.readouterr()}"
     assert list((tmp_path / "scratch").iterdir()) == []
-
-
-def test_without_a_key_or_wandb_itself_nothing_is_sent(watched, tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    watched.run.attempt(0, None, rows(100))
-    with watched.training(0, WANDB_API_KEY="", NETRC=str(tmp_path / "absent")):
-        watched.wait_for_word("No API key configured")
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    with watched.training(0):
-        watched.wait_for_word("pip install '.[wandb]'")
-    assert len(watched.said) == 2
-
-
-def test_where_no_thread_can_be_started_it_is_said(watched, monkeypatch):
-    def refused(_thread):
-        raise RuntimeError("can't start new thread")
-
-    watched.run.attempt(0, None, rows(100))
-    monkeypatch.setattr(threading.Thread, "start", refused)
-    with watched.training(0):
-        watched.write(0, *rows(200))
-    assert len(watched.said) == 1
-    assert "can't start new thread" in watched.said[0]
-
-
-@pytest.mark.parametrize("mode", ["", "offline", "disabled", "sometimes"])
-def test_it_runs_only_where_it_is_asked_for(watched, mode):
-    watched.run.attempt(0, None, rows(100))
-    job = Job(watched.run.folder, 0, 0, run_id=RUN)
-    assert curves_of(job, {}, {"WANDB_MODE": mode, "WANDB_PROJECT": "mine"}, watched.said.append) == []
-    assert len(watched.said) == (mode == "sometimes")
-    assert (job.attempt_dir / "wandb.json").exists() == (mode == "offline")

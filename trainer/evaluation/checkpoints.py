@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-from rich.console import Console
-from rich.table import Table
 
 from trainer.errors import ConfigError
 from trainer.evaluation.playable import Checkpoint, averaged_beside, of_checkpoint
 from trainer.evaluation.protocol import MIN_LANES, Act, Evaluation, evaluate, unseen_seed
-from trainer.history.read import tells_success
 from trainer.machine import device as machine
 
 
@@ -79,30 +74,3 @@ def evaluate_checkpoint(
         found = replace(found, averaged=played(average.act, goals, seed, done))
     assert isinstance(policy.record, Checkpoint)  # noqa: S101 - it was read from one
     return EvaluatedCheckpoint(policy.record.ref.path, policy.step, found, policy.notes)
-
-
-#: What an evaluation may have beside it, and what that is called.
-_BESIDE = {"unseen": "unseen goals", "averaged": "averaged"}
-
-
-def show_evaluation(result: Mapping[str, Any], summary: str) -> None:
-    """The table of one evaluation, on standard output: for a person on a terminal, else with tabs."""
-    console = Console(emoji=False, highlight=False)
-    if not tells_success(result):
-        for task, earned in result["returns"].items():
-            print(task, f"{earned:.1f}", sep="\t")
-        print(summary)
-        return
-    beside = {words: result[name]["success"] for name, words in _BESIDE.items() if name in result}
-    table, is_terminal = Table("task", "success", "return", "solved in steps", *beside), console.is_terminal
-    for task, success in result["success"].items():
-        steps, earned, more = result["steps_to_success"].get(task), result["returns"][task], list(beside.values())
-        if is_terminal:
-            solved = "" if steps is None else f"{steps:.0f}"
-            table.add_row(task, f"{success:.0%}", f"{earned:,.0f}", solved, *(f"{found[task]:.0%}" for found in more))
-        else:
-            solved = "" if steps is None else f"{steps:.1f}"
-            print(task, f"{success:.3f}", f"{earned:.1f}", solved, *(f"{found[task]:.3f}" for found in more), sep="\t")
-    if is_terminal:
-        console.print(table)
-    print(summary)

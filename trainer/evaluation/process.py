@@ -1,8 +1,15 @@
-"""One evaluation in a process of its own, seen from the loop.
+"""One evaluation in a process of its own, seen from the loop, and what became of a slot's evaluations.
 
-It plays on the CPU with one torch thread, whatever the learner computes on: a dozen observations are soon through a
-policy, and a second program on a GPU would take its memory and its time. So the numbers are those of
-`trainer evaluate --device cpu`, bit for bit.
+The process plays on the CPU with one torch thread, whatever the learner computes on: a dozen observations are soon
+through a policy, and a second program on a GPU would take its memory and its time. So the numbers are those of
+`trainer evaluate --device cpu`, bit for bit. One line of JSON on its standard input asks; it answers in lines of JSON:
+how far it is, and at last the result. It bears the signals that ask a job to hand over (scancel signals every process):
+the loop ends it. It ends by itself when its standard input closes, so also when the learner is killed.
+
+A run's state names the steps whose evaluation is wanted (they depend on the step count alone). Made is what
+`evaluations.jsonl` has; `evaluating.jsonl`, beside it in each attempt's folder, says what was begun and what was given
+up. Whatever is wanted and neither made nor given up is pending, and the slot's next attempt makes it. What an attempt
+did with checkpoints that no longer count, because the slot went back before them, says nothing of those that do.
 """
 
 from __future__ import annotations
@@ -13,17 +20,24 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from anchorleg.errors import NamedError
-from anchorleg.signals import python_path
+from anchorleg.output import set_aside
+from anchorleg.signals import HAND_OVER_SIGNALS, bear_hand_over, python_path
+from trainer.envs.foreign import leave
+from trainer.errors import TrainerError
 from trainer.evaluation.protocol import Evaluation
-from trainer.machine.processes import hand_over_blocked
+from trainer.history.journal import EVALUATIONS
+from trainer.history.read import evaluators, lines, read_evaluations
+from trainer.machine.processes import be_expendable, hand_over_blocked
 
 #: It says how far it is every few seconds once it plays; before, it reads torch and the simulator, which takes a cold
 #: network folder a minute or two. After this long it hangs.
@@ -33,10 +47,12 @@ SILENCE_S = 600.0
 _LOOK_S = 10.0
 #: A killed process is gone within milliseconds, unless it waits for a disk.
 _END_S = 5.0
-#: Its workers may hold its standard error open for the moment that they take to end.
-_LAST_WORDS_S = 1.0
 #: As in `trainer.machine.device`: a worker with fewer environments costs more in messages than its stepping saves.
 _ENVS_A_WORKER = 2
+#: It says how far it is this often.
+_BEAT_S = 2.0
+#: Rows `{"step", "begun": true}` and `{"step", "left_out": why}` of one attempt.
+EVALUATING = "evaluating.jsonl"
 
 
 class EvaluatorError(NamedError):
@@ -58,10 +74,6 @@ class EvaluationRequest:
     nice: int = 0
     unseen_goals: int = 0
     averaged: bool = False
-
-    def as_line(self) -> bytes:
-        """One line of JSON, as `trainer.evaluation.program` reads it."""
-        return json.dumps(asdict(self), default=os.fspath).encode() + b"\n"
 
 
 class Running(Protocol):
@@ -94,44 +106,38 @@ def spare_workers(cores: int, busy: int, lanes: int) -> int:
 
 
 class EvaluatorProcess:
-    """Runs `trainer.evaluation.program` on `request`. Errors: EvaluatorError where it cannot be started."""
+    """Runs `main` on `request`. Errors: EvaluatorError where it cannot be started."""
 
     def __init__(self, request: EvaluationRequest) -> None:
+        self.words = ""
         self._result: Evaluation | None = None
-        self._episodes = (0, 0)
-        self._last_words = ""
-        self._silent_s = 0.0
-        self._looked_at = time.monotonic()
-        self._ended = threading.Event()
-        self._process = _start()
+        self._heard, self._silent_s, self._looked_at = 0, 0.0, time.monotonic()
+        environment = {**os.environ, **python_path(), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        command = [sys.executable, "-P", "-m", __name__]
+        try:
+            self._out, self._errors = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 - its own
+            with hand_over_blocked():  # until it bears those signals itself
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=self._out, stderr=self._errors, env=environment
+                )
+        except OSError as error:
+            raise EvaluatorError("evaluator.not-started", why=error.strerror) from error
         assert self._process.stdin is not None  # noqa: S101 - for the type checker
         self._lifeline = self._process.stdin
         with contextlib.suppress(OSError):  # it is dead already, and `poll` says of what
-            self._lifeline.write(request.as_line())
+            self._lifeline.write(json.dumps(asdict(request), default=os.fspath).encode() + b"\n")
             self._lifeline.flush()
-        self._errors = threading.Thread(target=self._read_errors, daemon=True)
-        try:
-            self._errors.start()
-            threading.Thread(target=self._hear, daemon=True).start()
-        except RuntimeError as error:  # the system's limit of processes counts threads too
-            self._process.kill()
-            self._process.wait(_END_S)
-            raise EvaluatorError("evaluator.no-thread", why=error) from error
 
     @property
     def pid(self) -> int:
         """Of the process."""
         return self._process.pid
 
-    @property
-    def words(self) -> str:
-        """`230 of 500 episodes`."""
-        done, total = self._episodes
-        return f"{done} of {total} episodes" if total else ""
-
     def poll(self) -> Evaluation | None:
         """The result; None: not yet. Errors: EvaluatorError."""
-        if not self._ended.is_set():
+        code = self._process.poll()  # before it is heard: what it has said by then is all
+        self._hear()
+        if code is None:
             now = time.monotonic()
             self._silent_s += min(now - self._looked_at, _LOOK_S)
             self._looked_at = now
@@ -139,60 +145,128 @@ class EvaluatorProcess:
                 return None
             self.end()
             raise EvaluatorError("evaluator.silent", minutes=SILENCE_S / 60)
+        self._lifeline.close()
         if self._result is not None:
             return self._result
-        code = self._process.returncode
+        said = os.pread(self._errors.fileno(), 2**16, max(0, os.fstat(self._errors.fileno()).st_size - 2**16))
+        words = [line.strip() for line in said.decode(errors="replace").splitlines() if line.strip()]
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
-        raise EvaluatorError("evaluator.ended", how=how + (f": {self._last_words}" if self._last_words else ""))
+        raise EvaluatorError("evaluator.ended", how=f"{how}: {words[-1]}" if words else how)
 
     def wait(self, seconds: float) -> None:
         """Until it has ended, and no longer than that."""
-        self._ended.wait(seconds)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
 
     def end(self) -> None:
         """Kill it. Its workers see their sockets close."""
         self._process.kill()
-        self._ended.wait(_END_S)
+        self.wait(_END_S)
 
     def _hear(self) -> None:
-        assert self._process.stdout is not None  # noqa: S101 - for the type checker
-        with self._process.stdout as out:
-            for line in out:
-                self._silent_s = 0.0
-                if not line.endswith(b"\n"):
-                    break  # cut off by a kill
-                message = json.loads(line)
-                if "result" in message:
-                    self._result = Evaluation.from_json(message["result"])
-                else:
-                    done, total = message["episodes"]
-                    self._episodes = (done, total)
-        self._process.wait()
+        """Take whole lines in. Not by its own place in the file, which is the writer's."""
+        more = os.pread(self._out.fileno(), 2**24, self._heard).rpartition(b"\n")[0]
+        if more:
+            self._heard, self._silent_s = self._heard + len(more) + 1, 0.0
+        for line in more.splitlines():
+            message = json.loads(line)
+            if "result" in message:
+                self._result = Evaluation.from_json(message["result"])
+            else:
+                done, total = message["episodes"]
+                self.words = f"{done} of {total} episodes" if total else ""
+
+
+@dataclass(frozen=True)
+class Past:
+    """What a slot's files say. `unfinished`: step → how many attempts began its evaluation and did not end it."""
+
+    evaluations: tuple[Mapping[str, Any], ...]
+    left_out: frozenset[int]
+    unfinished: Mapping[int, int]
+
+    def pending(self, wanted: Iterable[int]) -> tuple[int, ...]:
+        """Those of the `wanted` steps whose evaluation is still to be made, in their order."""
+        made = {row["step"] for row in self.evaluations}
+        return tuple(step for step in wanted if step not in made and step not in self.left_out)
+
+
+def read_past(slot_dir: Path) -> Past:
+    """All attempts that count, together. Errors: OSError, ValueError where one's beginning cannot be read."""
+    unfinished: Counter[int] = Counter()
+    left_out: set[int] = set()
+    for attempt, until in evaluators(slot_dir):
+        folder = slot_dir / "attempts" / str(attempt)
+        rows = [row for row in lines(folder / EVALUATING) if until is None or row["step"] <= until]
+        if not rows:
+            continue
+        ended = {row["step"] for row in lines(folder / EVALUATIONS)}
+        unfinished.update({row["step"] for row in rows if "begun" in row} - ended)
+        left_out |= {row["step"] for row in rows if "left_out" in row}
+    return Past(tuple(read_evaluations(slot_dir)), frozenset(left_out), unfinished)
+
+
+def main() -> int:
+    """The process: evaluate what standard input asks for. Returns the exit code; what went wrong is a sentence on
+    standard error.
+    """
+    bear_hand_over()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HAND_OVER_SIGNALS)
+    with set_aside() as out:
+        request = json.loads(sys.stdin.readline())
         with contextlib.suppress(OSError):
-            self._lifeline.close()
-        self._errors.join(_LAST_WORDS_S)
-        self._ended.set()
+            os.nice(request["nice"])
+        be_expendable()
+        threading.Thread(target=_end_with_the_learner, daemon=True).start()
+        from trainer.evaluation.checkpoints import evaluate_checkpoint
 
-    def _read_errors(self) -> None:
-        assert self._process.stderr is not None  # noqa: S101 - for the type checker
-        with self._process.stderr as errors:
-            for line in errors:
-                self._last_words = line.decode(errors="replace").strip() or self._last_words
+        episodes, said_at = (0, 0), float("-inf")
 
+        def say(message: Mapping[str, Any]) -> None:
+            out.write(json.dumps(message) + "\n")
+            out.flush()
 
-def _start() -> subprocess.Popen[bytes]:
-    """The process. Until it bears the hand-over signals itself, they are blocked in it."""
-    environment = {
-        **os.environ,
-        **python_path(),
-        "OMP_NUM_THREADS": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-    }
-    command = [sys.executable, "-P", "-m", "trainer.evaluation.program"]
-    try:
-        with hand_over_blocked():
-            return subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+        def progress(done: int, total: int) -> None:
+            nonlocal episodes
+            episodes = (done, total)
+
+        def beat() -> bool:
+            """Say how far it is, if it is time. False: nobody interrupts."""
+            nonlocal said_at
+            if (now := time.monotonic()) - said_at >= _BEAT_S:
+                said_at = now
+                say({"episodes": episodes})
+            return False
+
+        try:
+            played = evaluate_checkpoint(
+                Path(request["checkpoint"]),
+                goals=request["goals"],
+                unseen_goals=request["unseen_goals"],
+                beside=request["averaged"],
+                goal_seed=None,
+                device="cpu",
+                threads=1,
+                num_workers=request["workers"],
+                goals_dir=Path(request["goals_dir"]),
+                progress=progress,
+                interrupted=beat,
             )
-    except OSError as error:
-        raise EvaluatorError("evaluator.not-started", why=error.strerror) from error
+        except TrainerError as error:
+            print(error, file=sys.stderr)
+            return 1
+        for note in played.notes:
+            print(note, file=sys.stderr)
+        say({"episodes": episodes})
+        say({"result": played.evaluation.as_json()})
+    return 0
+
+
+def _end_with_the_learner() -> None:
+    # Not through `sys.stdin`: a thread that waits in it would make the interpreter's own end a fatal error.
+    os.read(0, 1)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    leave(main())

@@ -15,7 +15,6 @@ from anchorleg.places import run_id_of
 from syncd import store
 from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, STATE, Box, Discrete
 from trainer.evaluation.playable import Checkpoint, Found
-from trainer.exporting.module import HEADS
 from trainer.history.read import of_average, read_evaluations
 from trainer.history.slots import told_where
 from trainer.sharing.policies import score_of
@@ -28,6 +27,11 @@ _GOLDEN_ROWS = 8
 #: Largest difference of a golden action. Other libraries sum in another order: 5e-6 was the most for the actors of all
 #: presets, with fourfold weights, too [measured]. A file that is read wrongly (tasks in another order) is tenths off.
 TOLERANCE = 1e-4
+
+#: How actions come of the last layer: its tanh, or itself, both to the bounds and within them; or its largest place.
+Head = Literal["tanh", "clip", "argmax"]
+#: By the name of the policy's distribution.
+HEADS: dict[str, Head] = {"squashed-normal": "tanh", "tanh-noise": "tanh", "normal": "clip", "categorical": "argmax"}
 
 F32 = npt.NDArray[np.float32]
 I64 = npt.NDArray[np.int64]
@@ -84,7 +88,7 @@ class Card(_Model):
     action: Numbers
     hidden: tuple[int, ...]
     activation: Literal["relu", "tanh"] = "relu"
-    head: Literal["tanh", "clip", "argmax"] = "tanh"
+    head: Head = "tanh"
     scales_observation: bool = False
     horizon: int
     goal_seed: int

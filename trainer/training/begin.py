@@ -35,8 +35,7 @@ from trainer.envs.step import VectorSpec
 from trainer.envs.suite import SuiteRef, drop_early, spaces_of, suite_of
 from trainer.envs.vector import VectorEnv
 from trainer.errors import ConfigError
-from trainer.evaluation.past import read_past
-from trainer.evaluation.process import Begin, EvaluatorProcess
+from trainer.evaluation.process import Begin, EvaluatorProcess, read_past
 from trainer.machine import device as machine
 from trainer.machine import products
 from trainer.machine.group import Group

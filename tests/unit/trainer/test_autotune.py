@@ -191,19 +191,6 @@ def test_cgroup_1_limits_of_a_container_whose_path_is_not_mounted(tmp_path):
     assert (cpu_quota(free), memory_limit(free)) == (None, (None, None))
 
 
-def test_memory_as_the_two_systems_print_it():
-    assert memory_of("MemTotal:       16000 kB\nMemFree:  10 kB\nMemAvailable:    8000 kB\n") == (16_384_000, 8_192_000)
-    assert memory_of("") == (None, None)
-    # The shape of vm_stat(1) on Apple silicon.
-    text = (
-        "Mach Virtual Memory Statistics: (page size of 16384 bytes)\nPages free:                               5000.\n"
-        "Pages active:                           210000.\nPages inactive:                         200000.\n"
-        "Pages speculative:                         500.\nPages purgeable:                            10.\n"
-    )
-    assert mac_free(text) == 16384 * 205_510
-    assert mac_free("vm_stat: command not found") is None
-
-
 def test_this_machine_can_be_looked_at():
     here = read_host()
     assert here.cores >= 1
@@ -243,3 +230,16 @@ def test_json_is_that_whatever_is_printed_while_the_machine_is_measured(tmp_path
     printed = capsys.readouterr()
     assert json.loads(printed.out)["measured"]["stepping"][0]["steps_per_s"] == 900.0
     assert "a banner of the simulator" in printed.err
+
+
+def test_memory_as_the_two_systems_print_it():
+    assert memory_of("MemTotal:       16000 kB\nMemFree:  10 kB\nMemAvailable:    8000 kB\n") == (16_384_000, 8_192_000)
+    assert memory_of("") == (None, None)
+    # The shape of vm_stat(1) on Apple silicon.
+    text = (
+        "Mach Virtual Memory Statistics: (page size of 16384 bytes)\nPages free:                               5000.\n"
+        "Pages active:                           210000.\nPages inactive:                         200000.\n"
+        "Pages speculative:                         500.\nPages purgeable:                            10.\n"
+    )
+    assert mac_free(text) == 16384 * 205_510
+    assert mac_free("vm_stat: command not found") is None

@@ -51,11 +51,6 @@ def begun(asked):
     return fresh(asked, torch.device("cpu"), VectorEnv(VectorSpec(suite_of(asked), asked.num_envs, asked.seed)))
 
 
-def of_the_state(**env):
-    value = {"env": {"name": "spots:Spots", **env}, "algorithm": "sac", "network": {"actor_hidden": [32]}}
-    return resolve(TrainingSection.model_validate(value))
-
-
 def config(folder, **changed):
     value = {"env": ENV, "network": NETWORK, "algorithm": "sac", "device": "cpu", **changed}
     (folder / "training.json").write_text(json.dumps(value))
@@ -79,21 +74,6 @@ def test_every_tenth_episode_is_held_out_and_the_best_policy_is_kept(demos):
         assert is_best == (told[-1] == min(told) and told.count(told[-1]) == 1)
     assert min(told) < told[0] / 2
     run.collector.envs.close()
-
-
-def test_what_reads_pictures_learns_at_its_part_of_the_rate(demos):
-    moved = {}
-    for part in (1.0, 0.1):
-        network = {"encoder": {"arch": "spots:Eye", "lr_scale": part}}
-        run = begun(cloning_of(demos, training(network), learning_rate=1e-3))
-        before = {name: tensor.clone() for name, tensor in run.algorithm.net.state_dict().items()}
-        run.algorithm.update()
-        after = run.algorithm.net.state_dict()
-        moved[part] = {name: float((after[name] - tensor).abs().max()) for name, tensor in before.items()}
-        run.collector.envs.close()
-    for name, far in moved[1.0].items():
-        assert moved[0.1][name] == pytest.approx(far * (0.1 if name.startswith("encoders.") else 1.0), rel=1e-3), name
-    assert max(moved[1.0].values()) == pytest.approx(1e-3, rel=1e-3)  # Adam's first step
 
 
 @pytest.mark.long
@@ -187,15 +167,6 @@ def test_pictures_by_any_name_are_imitated(tmp_path, names, stack):
     for name in names:
         assert any(not torch.equal(tensor, before[key]) for key, tensor in after.items() if name in key)
     run.collector.envs.close()
-
-
-def test_weights_go_to_a_file_of_an_encoder_that_there_is(demos, tmp_path):
-    with refused("demos.out-without-pictures"):
-        cloning_of(demos, of_the_state(), tmp_path / "w.safetensors")
-    with refused("demos.out-of-other-pictures", others="eye"):
-        cloning_of(demos, eyes("eye"), tmp_path / "w.safetensors")
-    with refused("demos.out-suffix"):
-        cloning_of(demos, training(), tmp_path / "w.pth")
 
 
 def test_an_imitator_sees_as_a_policy_sees(demos):

@@ -31,7 +31,7 @@ from trainer.demos.matching import episodes_of, rows_of
 from trainer.demos.store import ACTION, BLOCKS, MANIFEST, REWARD, TERMINATED, DamagedDemosError, Demos
 from trainer.envs.collector import Transition
 from trainer.envs.frames import FrameStacks
-from trainer.envs.spaces import IMAGE, PRIVILEGED, STATE, Spaces
+from trainer.envs.spaces import IMAGE, STATE, Spaces
 from trainer.envs.step import Step, VectorSpec
 from trainer.envs.suite import spaces_of, suite_of
 from trainer.envs.vector import VectorEnv
@@ -117,18 +117,6 @@ def test_a_recording_is_kept_as_its_steps_would_have_been(demos, env, steps):
         assert all(np.array_equal(mine.next_obs[key], other.next_obs[key]) for key in spaces.obs)
 
 
-def test_who_sees_the_state_is_shown_the_whole_of_it(demos):
-    asked = training(demos)
-    run = run_of(asked, steps=1)
-    ring = run.experience.demos.ring
-    first = next(iter(demos.read()))[1]
-    batch = ring.transitions(0, ring.whole(0)[: len(first[ACTION])])
-    assert np.array_equal(batch.obs[STATE], first[PRIVILEGED][:-1])
-    assert np.array_equal(batch.next_obs[STATE], first[PRIVILEGED][1:])
-    assert np.array_equal(batch.action, first[ACTION])
-    assert np.array_equal(batch.terminated, first[TERMINATED].astype(np.float32))
-
-
 def test_each_batch_has_its_share_of_each_task_and_what_is_owned_is_what_it_was(demos):
     asked = training(demos, demos_share=0.25)
     run = run_of(asked, steps=30)
@@ -140,26 +128,6 @@ def test_each_batch_has_its_share_of_each_task_and_what_is_owned_is_what_it_was(
         shown.append([int(of_demos[batch.task == k].sum()) for k in range(3)])
         assert [int((batch.task == k).sum()) for k in range(3)] == [4, 4, 4]
     assert np.mean(shown, axis=0) == pytest.approx([1, 1, 1], abs=0.1)
-
-
-def test_half_is_the_runs_own_whoever_else_gives(demos):
-    """Of friends' rows as many as there would be without demonstrations."""
-    asked = training(demos)
-    run = run_of(asked, steps=60)
-    experience, own = run.experience, run.experience.own
-    rows = {name: array[:60] for name, array in own.arrays().items()}
-    for task in range(3):
-        mine = {**rows, "reward": np.full(60, 1e6 + task, np.float32)}
-        experience.welcome().add("ann", mine, task=task, content=str(task), policy_step=0, step=run.step)
-    marked = [float(reward) for _, arrays in demos.read() for reward in arrays[REWARD]]
-    friends, shown = [], []
-    for _ in range(200):
-        batch = experience.sample(12)
-        friends.append(int((batch.reward >= 1e6).sum()))
-        shown.append(int(np.isin(batch.reward, marked).sum()))
-        assert len(batch.reward) - friends[-1] - shown[-1] >= 6
-    assert 2 < np.mean(friends) <= 0.3 * 12
-    assert np.mean(shown) == pytest.approx(6 - np.mean(friends), abs=0.3)
 
 
 @given(
@@ -283,15 +251,6 @@ def test_before_the_first_checkpoint_the_config_says_which_of_several_copies_it_
         with_demos(job, asked, Group.alone())
     offered, _ = with_demos(job, asked.changed(demos_sha256=other.manifest.digest), Group.alone())
     assert offered.off_policy.demos_sha256 == other.manifest.digest
-
-
-def test_a_copy_that_is_all_there_is_cannot_be_made_from_itself(demos, tmp_path):
-    demos.copy_to(tmp_path / "copy")
-    copy = Demos.open(tmp_path / "copy")
-    copy.copy_to(copy.folder)
-    (copy.folder / BLOCKS / demos.manifest.blocks[0].path).unlink()
-    with refused("demos.unreadable"):
-        copy.copy_to(copy.folder)
 
 
 def test_demonstrations_that_are_nowhere_or_others_than_was_said_are_one_sentence(demos, tmp_path):

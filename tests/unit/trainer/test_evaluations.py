@@ -15,12 +15,9 @@ from slot_digest import slot_digest
 from train_point_mass import Judged, judge, section
 
 from anchorleg.job import HANDED_OVER, Job, checkpoints_of
-from anchorleg.rollback import Rollback, roll_back
 from trainer.checkpoints import checkpoint
 from trainer.checkpoints.checkpoint import read_manifest
-from trainer.evaluation.past import EVALUATING, read_past
-from trainer.evaluation.process import EvaluatorError
-from trainer.history.journal import EVALUATIONS
+from trainer.evaluation.process import EVALUATING, EvaluatorError, read_past
 from trainer.history.read import read_evaluations
 from trainer.training.begin import run
 from trainer.training.features import evaluation as queue
@@ -138,12 +135,6 @@ def test_every_second_evaluation_and_the_last_play_the_average_too_in_whatever_j
     assert [step for part in parts for step in part.averaged] == played
 
 
-def test_how_long_evaluations_take_changes_nothing_of_the_run(tmp_path):
-    quick, slow = (Attempt(tmp_path / str(ticks), ticks=ticks, evaluation_interval=100) for ticks in (1, 90))
-    assert slot_digest(quick.job.slot_dir) == slot_digest(slow.job.slot_dir)
-    assert slow.evaluated == [100, 200, 300, 400, 500, 600]
-
-
 def test_where_evaluations_are_slower_than_the_training_it_waits_and_none_is_skipped(tmp_path):
     attempt = Attempt(tmp_path, ticks=90, evaluation_interval=100, total_steps=900)
     assert attempt.evaluated == list(range(100, 1000, 100))
@@ -184,19 +175,6 @@ def test_an_evaluation_that_fits_into_no_job_is_left_out_and_the_run_ends(tmp_pa
     assert Attempt(tmp_path).told("nothing left to do")
 
 
-def test_jobs_that_ended_an_evaluation_do_not_count_as_jobs_that_it_does_not_fit_into(tmp_path):
-    for attempt, ended in enumerate((True, False, True)):
-        folder = tmp_path / "attempts" / str(attempt)
-        folder.mkdir(parents=True)
-        (folder / EVALUATING).write_text('{"step": 10, "begun": true}\n{"step": 20, "left_out": "gone"}\n')
-        (folder / EVALUATIONS).write_text('{"step": 10}\n' if ended else "")
-        begun_at = {"attempt": 0, "step": 20, "checkpoint": "20"} if attempt else {"attempt": None}
-        (folder / "parent.json").write_text(json.dumps(begun_at))
-    past = read_past(tmp_path)
-    assert (past.unfinished, past.left_out) == ({10: 1}, {20})
-    assert past.pending([10, 20, 30]) == (30,)
-
-
 def test_what_a_branch_that_no_longer_counts_began_and_gave_up_says_nothing_of_the_one_that_does(tmp_path):
     for attempt, elder in enumerate((None, 0, 0)):
         folder = tmp_path / "attempts" / str(attempt)
@@ -207,15 +185,6 @@ def test_what_a_branch_that_no_longer_counts_began_and_gave_up_says_nothing_of_t
     past = read_past(tmp_path)
     assert (past.unfinished, past.left_out) == ({10: 2}, frozenset())
     assert past.pending([10, 30, 40]) == (10, 30, 40)
-
-
-def test_what_was_left_out_before_the_slot_went_back_is_evaluated_where_it_is_trained_anew(tmp_path):
-    first = Attempt(tmp_path, fails=[300, 300], stop_at=400)
-    assert first.told("step 300 is left out")
-    roll_back(first.job.slot_dir, Rollback(0, 200, 0.0))
-    Attempt(tmp_path, ticks=None, stop_at=400)
-    last = Attempt(tmp_path)
-    assert (last.code, last.evaluated) == (0, [300, 600])
 
 
 def unreadable(monkeypatch, *errors):
@@ -233,27 +202,12 @@ def unreadable(monkeypatch, *errors):
 STALE = OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
 
-def test_a_folder_that_cannot_be_read_for_a_moment_delays_an_evaluation_and_nothing_else(tmp_path, monkeypatch):
-    unreadable(monkeypatch, STALE, STALE, ValueError("a decision is damaged"))
-    attempt = Attempt(tmp_path)
-    assert (attempt.code, attempt.evaluated) == (0, [300, 600])
-    assert len(attempt.told("the evaluation of step 300 waits (Stale file handle)")) == 1
-    assert not attempt.told("a decision is damaged")  # it is said once that it waits
-
-
 def test_a_folder_that_stays_unreadable_ends_no_training_and_the_next_job_evaluates(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         unreadable(patch, *[STALE] * 9999)
         first = Attempt(tmp_path)
         assert (first.code, first.evaluated, first.last_progress["step"]) == (HANDED_OVER, [], 600)
     assert Attempt(tmp_path).evaluated == [300, 600]
-
-
-def test_an_evaluation_that_dies_is_made_once_more(tmp_path):
-    attempt = Attempt(tmp_path, fails=[300])
-    assert (attempt.code, attempt.evaluated) == (0, [300, 600])
-    assert attempt.told("the evaluation of step 300 failed (its process was killed by SIGKILL); it is made once more")
-    assert Attempt(tmp_path.with_name("other")).evaluated == [300, 600]
 
 
 def test_one_that_dies_twice_is_left_out_for_good_and_never_ends_the_training(tmp_path):

@@ -91,16 +91,6 @@ def test_a_prolonged_training_keeps_its_final_policy_until_it_has_another(tmp_pa
     assert finals(tmp_path) == {2: 600}
 
 
-def test_a_complete_training_that_is_started_again_leaves_its_final_policy_alone(tmp_path):
-    train(tmp_path)
-    path = tmp_path / "slots/0/attempts/0/final.safetensors"
-    before = os.stat(path)
-    code, said = train(tmp_path)
-    assert (code, finals(tmp_path)) == (0, {0: 300})
-    assert os.stat(path).st_ino == before.st_ino
-    assert f"the final policy: {path}" in said
-
-
 @pytest.mark.parametrize("moment", ["before", "beside", "after"])
 def test_kill_9_around_the_export_loses_neither_it_nor_a_bit(tmp_path, monkeypatch, moment):
     assert in_a_process_of_its_own(lambda: train(tmp_path / "undisturbed")[0]) == 0

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 from daemons import PATIENCE_S
-from typer.testing import CliRunner
 
-from trainer.cli import _alone, app, main
+from trainer.cli import _alone, main
 from trainer.config.read import read_section
 from trainer.errors import ConfigError
 
@@ -80,13 +79,6 @@ def test_mistakes_name_file_field_and_remedy(tmp_path):
         assert len(str(error)) < 200
 
 
-@pytest.mark.parametrize("written", ["traning", "Training", "train"])
-def test_a_cluster_config_with_a_misspelled_section_trains_nothing(tmp_path, written):
-    path = a_file(tmp_path, {"run_name": "mine", written: {"preset": "tiny"}})
-    assert refusal(path, None, []).fields == {"path": path, "section": written}
-    assert read_section(a_file(tmp_path, {"run_name": "mine"}), None, []).training.preset == "guide"
-
-
 def test_help_does_not_load_torch_or_the_simulator(tmp_path):
     code = (
         "import sys; sys.argv = ['trainer', '--help']; from trainer.cli import main\n"
@@ -123,21 +115,6 @@ def test_alone_a_run_shares_where_it_is_told_and_takes_nothing_unasked(tmp_path,
     told = _alone(asked, Path("run"), Path("group"), accepts_contributions=True)
     assert (told.shared_dir, told.accepts_contributions) == (tmp_path / "group", True)
     assert told.run_id == plain.run_id
-
-
-def test_a_seed_of_goals_that_numpy_would_not_take_is_refused(tmp_path):
-    done = CliRunner().invoke(app, ["evaluate", str(tmp_path), "--goal-seed", "-1"])
-    assert done.exit_code == 2
-    assert "--goal-seed" in done.output
-
-
-@pytest.mark.long
-@pytest.mark.trainer
-def test_evaluating_a_folder_without_checkpoints_is_one_sentence(tmp_path):
-    pytest.importorskip("torch")
-    done = trainer("evaluate", str(tmp_path), cwd=tmp_path)
-    assert done.returncode == 2
-    assert "[checkpoint.none]" in done.stderr
 
 
 @pytest.mark.trainer

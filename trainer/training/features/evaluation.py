@@ -17,8 +17,15 @@ from typing import Any
 
 from anchorleg.job import CheckpointRef, Job, candidates_before
 from trainer.config.training import Training
-from trainer.evaluation.past import EVALUATING, read_past
-from trainer.evaluation.process import Begin, EvaluationRequest, EvaluatorError, Running, spare_workers
+from trainer.evaluation.process import (
+    EVALUATING,
+    Begin,
+    EvaluationRequest,
+    EvaluatorError,
+    Running,
+    read_past,
+    spare_workers,
+)
 from trainer.evaluation.protocol import MIN_LANES
 from trainer.history.journal import EVALUATIONS, Journal
 from trainer.history.read import mean_return, success_of
