@@ -25,6 +25,7 @@ from trainer.commands.compare import compare
 from trainer.commands.demos import app as demos
 from trainer.commands.evaluate import evaluate
 from trainer.commands.export import export
+from trainer.commands.options import ConfigOption, SetOption
 from trainer.commands.play import play
 from trainer.commands.plot import plot
 from trainer.commands.wandb import wandb
@@ -77,11 +78,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-ConfigOption = Annotated[
-    Path | None, typer.Option("--config", "-c", help="A training section as JSON, or a cluster_config.json.")
-]
 PresetOption = Annotated[str | None, typer.Option(help=f"{', '.join(PRESETS)}; stronger than the file's.")]
-SetOption = Annotated[list[str] | None, typer.Option("--set", help="Any field: --set batch_size=256. May be repeated.")]
 RunDirOption = Annotated[Path | None, typer.Option(help="Where to write; default: runs/<name>. Run again to resume.")]
 SharedDirOption = Annotated[
     Path | None, typer.Option(help="Where the policy is published for laptops; default: shared/ in --run-dir.")

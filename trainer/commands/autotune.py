@@ -18,6 +18,7 @@ import typer
 from anchorleg.files import write_bytes
 from anchorleg.output import set_aside
 from anchorleg.words import counted, duration
+from trainer.commands.options import ConfigOption, JsonOption, PresetOption, SetOption
 from trainer.errors import ConfigError, SaveError
 
 if TYPE_CHECKING:
@@ -30,12 +31,6 @@ AUTOTUNE_S = 60.0
 TRAINING_S = 100.0
 _GB = 2**30
 
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option("--config", "-c", help="Tune this training: a training section, or a cluster_config.json."),
-]
-PresetOption = Annotated[str | None, typer.Option(help="Tune this preset's training; stronger than the file's.")]
-SetOption = Annotated[list[str] | None, typer.Option("--set", help="Any field of the training, as in `trainer train`.")]
 SaveOption = Annotated[bool, typer.Option("--save", help="Write what is recommended into --config.")]
 UserIdOption = Annotated[
     str | None, typer.Option(help="Name to keep the actors' measurement under; left out: this machine's name.")
@@ -45,7 +40,6 @@ BudgetOption = Annotated[
     typer.Option(min=5, max=600, help="Seconds that measuring may take; left out: 60 for actors, else 100."),
 ]
 AgainOption = Annotated[bool, typer.Option("--again", help="Measure for actors anew, although it was done before.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
 def autotune(

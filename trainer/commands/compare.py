@@ -13,6 +13,7 @@ import typer
 from anchorleg.errors import SEVERAL
 from anchorleg.output import set_aside
 from anchorleg.words import did_you_mean
+from trainer.commands.options import ConfigOption, JsonOption, PresetOption, SetOption
 from trainer.config.find import ALGORITHMS, checked, find
 from trainer.config.find import names as known
 from trainer.config.read import LoadedSection, read_section
@@ -34,15 +35,9 @@ AlgorithmsOption = Annotated[
 ]
 StepsOption = Annotated[int, typer.Option(min=1, help="Steps of each training, whatever --config says.")]
 SeedsOption = Annotated[int, typer.Option(min=1, help="Trainings of each algorithm; three or more speak of seeds.")]
-ConfigOption = Annotated[
-    Path | None, typer.Option("--config", "-c", help="What they have in common: a training section, as for `train`.")
-]
-PresetOption = Annotated[str | None, typer.Option(help="As for `train`.")]
-SetOption = Annotated[list[str] | None, typer.Option("--set", help="Any field that all have: --set num_envs=8.")]
 RunDirOption = Annotated[Path, typer.Option(help="Where to train; the same command again goes on there.")]
 JobsOption = Annotated[int, typer.Option(min=1, help="Trainings at once; more than one makes their times unequal.")]
 OutOption = Annotated[Path | None, typer.Option(help="The picture, .png or .svg; default: compare.png.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Numbers for machines; a picture only with --out.")]
 
 
 #: Options that say how to train.

@@ -14,6 +14,7 @@ import typer
 from anchorleg.job import Job
 from anchorleg.output import set_aside
 from anchorleg.words import counted, lines_shown
+from trainer.commands.options import ConfigOption, JsonOption, PresetOption, SetOption
 from trainer.config.read import read_section
 from trainer.errors import ConfigError
 
@@ -26,12 +27,6 @@ OutOption = Annotated[Path, typer.Option(help="The folder that they go to; run a
 SizeOption = Annotated[int, typer.Option(min=16, max=1024, help="Pixels a side, as env.image_size.")]
 CameraOption = Annotated[list[str] | None, typer.Option(help="This camera's films; may be repeated; left out: all.")]
 TaskOption = Annotated[str | None, typer.Option(help="Episodes of this task alone, by its name there; left out: all.")]
-ConfigOption = Annotated[
-    Path | None, typer.Option("--config", "-c", help="The training that it is for: as for `trainer train`.")
-]
-PresetOption = Annotated[str | None, typer.Option(help="As for `trainer train`.")]
-SetOption = Annotated[list[str] | None, typer.Option("--set", help="Any field: --set env.observation=both.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 DemosOption = Annotated[Path, typer.Option(help="A folder that `import` or `record` made.")]
 WeightsOption = Annotated[
     Path | None,

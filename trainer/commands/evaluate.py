@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from anchorleg.output import set_aside
-from trainer.commands.play import AveragedOption
+from trainer.commands.options import AveragedOption, BestOption, DeviceOption, JsonOption
 from trainer.config.training import SEEDS
 
 CheckpointArgument = Annotated[Path, typer.Argument(help="A checkpoint, attempt, slot or run folder: its newest good.")]
@@ -26,9 +26,6 @@ GoalSeedOption = Annotated[
         min=0, max=SEEDS - 1, help="Seed of the goals; left out: the training's own. Another gives unseen goals."
     ),
 ]
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
-BestOption = Annotated[bool, typer.Option("--best", help="The checkpoint that was evaluated best, not the newest.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
 def evaluate(

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainer.commands.play import AveragedOption, BestOption, PolicyArgument, SharedDirOption, SlotOption
+from trainer.commands.options import (
+    AveragedOption,
+    BestOption,
+    JsonOption,
+    PolicyArgument,
+    SharedDirOption,
+    SlotOption,
+)
 
 if TYPE_CHECKING:
     from trainer.exporting.export import Exported
@@ -18,7 +25,6 @@ if TYPE_CHECKING:
 _SHOWN_TASKS = 3
 
 OutOption = Annotated[Path, typer.Option(help="The file: NAME.onnx, NAME.pt2 or NAME.safetensors.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="What the file says of itself, for machines.")]
 
 
 def export(

@@ -9,12 +9,15 @@ from typing import Annotated
 
 import typer
 
-PolicyArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="POLICY", help="A checkpoint or run folder; a mirror or manifest; or latest, best, RUN, RUN/SLOT."
-    ),
-]
+from trainer.commands.options import (
+    AveragedOption,
+    BestOption,
+    DeviceOption,
+    PolicyArgument,
+    SharedDirOption,
+    SlotOption,
+)
+
 TaskOption = Annotated[str | None, typer.Option(help="Which of the policy's tasks; may be left out where it has one.")]
 EpisodesOption = Annotated[int, typer.Option(min=1, max=50, help="Episodes, each from the next goal.")]
 GoalOption = Annotated[int, typer.Option(min=0, max=49, help="The first episode's fixed goal.")]
@@ -24,17 +27,6 @@ CameraOption = Annotated[
     typer.Option(help="Of Meta-World: corner2 (default), corner, corner3, corner4, topview, behindGripper"),
 ]
 SizeOption = Annotated[int | None, typer.Option(help="Of Meta-World: pixels a side; default: 480.")]
-SharedDirOption = Annotated[
-    Path | None, typer.Option(help="The mirror or shared folder that latest, best, RUN are in.")
-]
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
-BestOption = Annotated[bool, typer.Option("--best", help="The folder's best evaluated checkpoint, not its newest.")]
-AveragedOption = Annotated[
-    bool, typer.Option("--averaged", help="The moving average of what was trained, in place of its last weights.")
-]
-SlotOption = Annotated[
-    int | None, typer.Option(min=0, help="This slot of a run or mirror; left out: the furthest, or newest.")
-]
 
 
 def play(

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trainer.commands.options import RunsArgument
+
 if TYPE_CHECKING:
     from trainer.showing.summary import Summary
 
 #: Letters that fit above a picture.
 _TITLE_LETTERS = 80
 
-RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run folders, slot folders, or mirrors.")]
 OutOption = Annotated[
-    Path | None, typer.Option(help="The pictures: NAME.png (or .svg), NAME-tasks, NAME-bars; default: curves.png.")
+    Path | None, typer.Option(help="The pictures: NAME.png (or .svg), NAME-tasks; default: curves.png.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Numbers for machines; pictures only with --out.")]
 
@@ -43,8 +44,7 @@ def plot(runs: RunsArgument, out: OutOption = None, as_json: JsonOption = False)
 
 def _draw(found: list[Summary], picture: Path) -> list[Path]:
     """The files that were written."""
-    from trainer.showing.plot import draw_curves
-    from trainer.showing.taskplots import draw_bars, draw_tasks
+    from trainer.showing.plot import draw_curves, draw_tasks
 
     names = [run.run for run in found]
     title = ", ".join(names)
@@ -52,13 +52,8 @@ def _draw(found: list[Summary], picture: Path) -> list[Path]:
     tasks = max(len(run.tasks) for run in found)
     title += f" · {tasks} tasks" if tasks > 1 else ""
     draw_curves(found, picture, title)
-    drawn = [picture]
-    tell = [run for run in found if run.tells_success]
-    tasks = max((len(run.tasks) for run in tell), default=0)
-    if tasks > 1:
-        drawn.append(picture.with_stem(f"{picture.stem}-tasks"))
-        draw_tasks(found, drawn[-1], title)
-    if tasks > 1 and any(run.last for run in tell):
-        drawn.append(picture.with_stem(f"{picture.stem}-bars"))
-        draw_bars(found, drawn[-1], title)
-    return drawn
+    if max((len(run.tasks) for run in found if run.tells_success), default=0) < 2:
+        return [picture]
+    beside = picture.with_stem(f"{picture.stem}-tasks")
+    draw_tasks(found, beside, title)
+    return [picture, beside]

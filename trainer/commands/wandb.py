@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run folders, slot folders, or mirrors.")]
+from trainer.commands.options import RunsArgument
+
 OutOption = Annotated[Path, typer.Option(help="Folder of the offline runs.")]
 ProjectOption = Annotated[
     str | None,

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from anchorleg.words import counted
 from trainer.buffers.demonstrated import ShownEpisode
 from trainer.config.settings import EnvSettings
-from trainer.demos.store import ACTION, REWARD, TERMINATED, Demos, DemosManifest
+from trainer.demos.store import ACTION, REWARD, TERMINATED, DemoEpisode, Demos, DemosManifest
 from trainer.envs.frames import stacked
 from trainer.envs.spaces import (
     ACTION_HIGH,
@@ -39,47 +39,15 @@ _AT_ONCE = 64
 Read = Callable[[Obs], Obs]
 
 
-def _way_out(*, imitates: bool) -> str:
-    return "choose another algorithm than cloning" if imitates else "leave algorithm.demos out"
+def rows_of(manifest: DemosManifest, spaces: Spaces, *, imitates: bool = False) -> I64:
+    """[K] how many frames of each task of a training that sees `spaces` are kept. `imitates`: it learns what was done,
+    and not what came of it.
 
-
-def must_show(manifest: DemosManifest, spaces: Spaces) -> None:
-    """Whether their pictures are those of `spaces`, which has some. Errors: ConfigError."""
-    seen = spaces.obs[IMAGE]
-    if seen.frame != manifest.frame:
-        shown, wanted = (" x ".join(map(str, frame)) for frame in (manifest.frame, seen.frame))
-        raise ConfigError("demos.other-pictures", shown=shown, cameras=", ".join(manifest.cameras), wanted=wanted)
-
-
-def must_act(manifest: DemosManifest, spaces: Spaces, way_out: str) -> None:
-    """Whether their actions, and all that is seen beside pictures, are those of `spaces`. `way_out`: what else to do.
-
-    Errors: ConfigError.
+    Errors: ConfigError where it cannot learn from them: other pictures, numbers or actions, no rewards, or a task that
+    is not shown (to be imitated, in two episodes, of which one is held out).
     """
-    told = manifest.opened
-    if told is None:
-        raise ConfigError("demos.no-actions", way_out=way_out)
-    if told.action != spaces.action:
-        raise ConfigError("demos.other-actions", shown=told.action, wanted=spaces.action, way_out=way_out)
-    names = names_of(told, spaces)
-    for key, spec in spaces.obs.items():
-        there = told.obs.get(names[key])
-        if key != IMAGE and (there is None or (there.shape, there.dtype) != (spec.frame, spec.dtype)):
-            who = "critics see" if spec.privileged else "policy sees"
-            raise ConfigError(
-                "demos.other-observations",
-                who=who,
-                key=key,
-                wanted=str(spec.frame),
-                shown=str(there.shape) if there else "none",
-                way_out=way_out,
-            )
-
-
-def must_teach(manifest: DemosManifest, spaces: Spaces, *, imitates: bool) -> None:
-    """Whether there is, of each task, something to learn values from, or to imitate and to hold out. Errors:
-    ConfigError.
-    """
+    way_out = _way_out(imitates=imitates)
+    _check_spaces(manifest, spaces.of_policy if imitates else spaces, spaces, way_out)
     if not imitates and REWARD not in manifest.told:
         raise ConfigError("demos.no-rewards")
     usable = usable_of(manifest, spaces, imitates=imitates)
@@ -89,17 +57,36 @@ def must_teach(manifest: DemosManifest, spaces: Spaces, *, imitates: bool) -> No
             raise ConfigError("demos.too-few-episodes", shown=shown, task=name)
         if not shown:
             raise ConfigError("demos.task-missing", task=name)
+    rows = np.zeros(len(spaces.tasks), np.int64)
+    for task, episode in zip(usable, manifest.episodes, strict=True):
+        if task is not None:
+            rows[task] += steps_of(episode) + 1
+    return rows
 
 
-def usable_of(manifest: DemosManifest, spaces: Spaces, *, imitates: bool) -> list[int | None]:
-    """Of each episode the number of its task; None where nothing is learned from it: it has no step, or failed, and
-    that is not imitated. Errors: ConfigError.
+def episodes_of(
+    demos: Demos, spaces: Spaces, kept: Spaces, read: Read, *, imitates: bool = False
+) -> Iterator[ShownEpisode]:
+    """All that `rows_of` counts, in order. `kept`: what is kept of `spaces`; `read`: makes that of some observations,
+    where a frozen encoder stands between. What nobody says ended truly was cut; where nobody tells rewards, they are 0.
+
+    Errors: ConfigError; DamagedDemosError.
     """
-    numbers = tasks_of(manifest, spaces, _way_out(imitates=imitates))
-    return [
-        number if steps_of(e.frames, e.actions) and not (imitates and e.success is False) else None
-        for number, e in zip(numbers, manifest.episodes, strict=True)
-    ]
+    names, way_out = names_of(demos.manifest.opened, spaces), _way_out(imitates=imitates)
+    usable = usable_of(demos.manifest, spaces, imitates=imitates)
+    for task, (episode, arrays) in zip(usable, demos.read(), strict=True):
+        if task is None:
+            continue
+        steps, frames = steps_of(episode), {}
+        for key, spec in spaces.obs.items():
+            shown = arrays[names[key]][: steps + 1]
+            frames[key] = shown if kept.obs[key] == spec else _features(key, spec, shown, read)
+        told = {
+            ACTION: bounded(arrays[ACTION][:steps], spaces.action, way_out),
+            REWARD: arrays.get(REWARD, np.zeros(steps, np.float32))[:steps],
+            TERMINATED: arrays.get(TERMINATED, np.zeros(steps, np.bool_))[:steps],
+        }
+        yield ShownEpisode(task, frames, told)
 
 
 def must_pay_alike(manifest: DemosManifest, env: EnvSettings) -> None:
@@ -108,6 +95,41 @@ def must_pay_alike(manifest: DemosManifest, env: EnvSettings) -> None:
     other = [f"env.{name} {value} → {now.get(name)}" for name, value in then.items() if now.get(name) != value]
     if other:
         raise ConfigError("demos.other-rewards", other=", ".join(other))
+
+
+def _way_out(*, imitates: bool) -> str:
+    return "choose another algorithm than cloning" if imitates else "leave algorithm.demos out"
+
+
+def _check_spaces(manifest: DemosManifest, needed: Spaces, spaces: Spaces, way_out: str) -> None:
+    """Whether pictures are those of `spaces`, and actions and all that is `needed` beside them. Errors: ConfigError."""
+    if IMAGE in spaces.obs and spaces.obs[IMAGE].frame != manifest.frame:
+        shown, wanted = (" x ".join(map(str, frame)) for frame in (manifest.frame, spaces.obs[IMAGE].frame))
+        raise ConfigError("demos.other-pictures", shown=shown, cameras=", ".join(manifest.cameras), wanted=wanted)
+    told = manifest.opened
+    if told is None:
+        raise ConfigError("demos.no-actions", way_out=way_out)
+    if told.action != needed.action:
+        raise ConfigError("demos.other-actions", shown=told.action, wanted=needed.action, way_out=way_out)
+    names = names_of(told, needed)
+    for key, spec in needed.obs.items():
+        there = told.obs.get(names[key])
+        if key != IMAGE and (there is None or (there.shape, there.dtype) != (spec.frame, spec.dtype)):
+            who, found = "critics see" if spec.privileged else "policy sees", str(there.shape) if there else "none"
+            raise ConfigError(
+                "demos.other-observations", who=who, key=key, wanted=str(spec.frame), shown=found, way_out=way_out
+            )
+
+
+def usable_of(manifest: DemosManifest, spaces: Spaces, *, imitates: bool) -> list[int | None]:
+    """Of each episode the number of its task; None where nothing is learned from it: it has no step, or failed, and
+    that is not imitated. Errors: ConfigError.
+    """
+    numbers = tasks_of(manifest, spaces, _way_out(imitates=imitates))
+    return [
+        number if steps_of(episode) and not (imitates and episode.success is False) else None
+        for number, episode in zip(numbers, manifest.episodes, strict=True)
+    ]
 
 
 def tasks_of(manifest: DemosManifest, spaces: Spaces, way_out: str) -> list[int]:
@@ -137,9 +159,9 @@ def names_of(told: Spaces | None, spaces: Spaces) -> dict[str, str]:
     return names
 
 
-def steps_of(frames: int, actions: int) -> int:
-    """Of so many actions those of which is known what they led to."""
-    return min(actions, frames - 1)
+def steps_of(episode: DemoEpisode) -> int:
+    """Of its actions those of which is known what they led to."""
+    return min(episode.actions, episode.frames - 1)
 
 
 def bounded(actions: npt.NDArray[Any], space: Box | Discrete, way_out: str) -> npt.NDArray[Any]:
@@ -153,50 +175,6 @@ def bounded(actions: npt.NDArray[Any], space: Box | Discrete, way_out: str) -> n
     if ((actions < 0) | (actions >= space.n)).any():
         raise ConfigError("demos.choices-outside", choices=space.n, way_out=way_out)
     return actions
-
-
-def rows_of(manifest: DemosManifest, spaces: Spaces, *, imitates: bool = False) -> I64:
-    """[K] how many frames of each task of a training that sees `spaces` are kept. `imitates`: it learns what was done,
-    and not what came of it.
-
-    Errors: ConfigError where it cannot learn from them.
-    """
-    if IMAGE in spaces.obs:
-        must_show(manifest, spaces)
-    must_act(manifest, spaces.of_policy if imitates else spaces, _way_out(imitates=imitates))
-    must_teach(manifest, spaces, imitates=imitates)
-    rows = np.zeros(len(spaces.tasks), np.int64)
-    for task, episode in zip(usable_of(manifest, spaces, imitates=imitates), manifest.episodes, strict=True):
-        if task is not None:
-            rows[task] += steps_of(episode.frames, episode.actions) + 1
-    return rows
-
-
-def episodes_of(
-    demos: Demos, spaces: Spaces, kept: Spaces, read: Read, *, imitates: bool = False
-) -> Iterator[ShownEpisode]:
-    """All that `rows_of` counts, in order. `kept`: what is kept of `spaces`; `read`: makes that of some observations,
-    where a frozen encoder stands between. What nobody says ended truly was cut; where nobody tells rewards, they are 0.
-
-    Errors: ConfigError; DamagedDemosError.
-    """
-    manifest = demos.manifest
-    names, way_out = names_of(manifest.opened, spaces), _way_out(imitates=imitates)
-    usable = usable_of(manifest, spaces, imitates=imitates)
-    for task, (episode, arrays) in zip(usable, demos.read(), strict=True):
-        steps = steps_of(episode.frames, episode.actions)
-        if task is None:
-            continue
-        frames = {}
-        for key, spec in spaces.obs.items():
-            shown = arrays[names[key]][: steps + 1]
-            frames[key] = shown if kept.obs[key] == spec else _features(key, spec, shown, read)
-        told = {
-            ACTION: bounded(arrays[ACTION][:steps], spaces.action, way_out),
-            REWARD: arrays.get(REWARD, np.zeros(steps, np.float32))[:steps],
-            TERMINATED: arrays.get(TERMINATED, np.zeros(steps, np.bool_))[:steps],
-        }
-        yield ShownEpisode(task, frames, told)
 
 
 def _features(key: str, spec: ArraySpec, frames: npt.NDArray[np.generic], read: Read) -> npt.NDArray[np.generic]:

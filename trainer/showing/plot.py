@@ -16,7 +16,7 @@ from anchorleg.files import write_bytes
 from trainer.errors import ConfigError, SaveError
 from trainer.showing.comparison import Contender, at_step, shared_steps
 from trainer.showing.learning import Evaluated, aligned, mean_over
-from trainer.showing.summary import MIN_SEEDS, Summary, band, judged
+from trainer.showing.summary import MIN_SEEDS, Summary, band, judged, tasks_of
 from trainer.showing.tables import in_short, span, word_for
 
 #: A picture is 1200 pixels wide: whole on a laptop's screen, readable in a chat and at half its size.
@@ -25,6 +25,8 @@ _HEIGHT_INCHES = 8.0
 #: Wong 2011 (Nature Methods 8, 441): told apart by colour-blind people too.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C564B", "#7F7F7F")
 GREY, PALE = "#555555", "#DDDDDD"
+#: Five curves of tasks side by side: the longest name of one fits above its own. What title and caption take below.
+_COLUMNS, _ROW_INCHES, _FRAME_INCHES = 5, 1.75, 1.6
 TITLE, LABEL, TICK, NOTE = 15, 13, 12, 10.5
 FORMATS = (".png", ".svg")
 #: Above this a list of names hides the picture.
@@ -221,6 +223,59 @@ def _of_averages(runs: Sequence[Summary]) -> list[Evaluated]:
     """The evaluations in which the moving average was played too."""
     found = [one for run in runs for curves in run.slots for one in curves.evaluations]
     return [one for one in found if one.averaged is not None]
+
+
+def draw_tasks(runs: Sequence[Summary], out: Path, title: str) -> None:
+    """Write a small curve for each task: success of training episodes as lines, of evaluations as dots. Needs a run
+    that tells of success; others are left out.
+
+    Errors: ConfigError for another kind of file, SaveError.
+    """
+    tell = [run for run in runs if run.tells_success]
+    tasks = tasks_of(tell)
+    columns = min(_COLUMNS, len(tasks))
+    rows = -(-len(tasks) // columns)
+    picture = new_picture(out, _FRAME_INCHES + rows * max(_ROW_INCHES, 5.0 / rows if rows < 3 else 0))
+    grid = picture.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for place, axes in enumerate(grid.flat):
+        if place >= len(tasks):
+            axes.set_visible(False)
+            continue
+        for index, run in enumerate(runs):
+            if run.tells_success:
+                _task_curve(axes, run, tasks[place], colour_of(index))
+        axes.set_title(tasks[place].removesuffix("-v3"), fontsize=TICK, loc="left", pad=4)
+        style_axes(axes)
+        percent_axis(axes.yaxis, (0, 0.5, 1))
+        step_axis(axes, extent(runs), 3)
+        if place + columns >= len(tasks):  # nothing is below it
+            axes.tick_params(labelbottom=True)
+    picture.suptitle(title, fontsize=TITLE, x=0.01, ha="left")
+    draw_legend(picture, *grid.flat)
+    words = "success by environment steps. Lines: training episodes, exploring"
+    words += "; thin: single slots" if any(len(run.slots) > 1 for run in tell) else ""
+    words += ". Dots: evaluations, deterministic" if any(run.last for run in tell) else ""
+    save_picture(picture, out, words)
+
+
+def _task_curve(axes: Any, run: Summary, task: str, colour: str) -> None:
+    mine = [curves for curves in run.slots if task in curves.tasks]
+    if not mine:
+        return
+    is_single = len(mine) == 1
+    for curves in mine:
+        values = curves.success[:, curves.tasks.index(task)]
+        width, alpha = (1.7, 1.0) if is_single else (0.8, 0.4)
+        label = run.run if is_single else None
+        draw_curve(axes, curves.step, values, color=colour, label=label, linewidth=width, alpha=alpha)
+    if not is_single:
+        step, values = aligned(mine, "success")
+        if step.size:
+            mean = mean_over(values[:, :, mine[0].tasks.index(task)], 0)
+            draw_curve(axes, step, mean, color=colour, linewidth=2.0, label=run.run)
+    marks = [(one.steps[0], one.task(task).value) for one in run.history if task in one.tasks]
+    if marks:
+        axes.plot(*zip(*marks, strict=True), "o", color=colour, markersize=4.5, markerfacecolor="white", clip_on=False)
 
 
 def draw_comparison(contenders: Sequence[Contender], out: Path, title: str) -> None:

@@ -22,10 +22,9 @@ from trainer.config.section import TrainingSection, resolve
 from trainer.evaluation.protocol import iqm
 from trainer.showing import plot
 from trainer.showing.learning import EPISODES_A_POINT, aligned, curves_of, find_curves, mean_over, window_rows
-from trainer.showing.plot import GROUPS, caption, draw_curves
+from trainer.showing.plot import GROUPS, caption, draw_curves, draw_tasks
 from trainer.showing.summary import MIN_SEEDS, band, iqm_of, mean_of, summaries
 from trainer.showing.tables import runs_as_json, show_runs
-from trainer.showing.taskplots import draw_bars, draw_tasks
 
 pytestmark = pytest.mark.trainer
 TASKS = ("reach-v3", "push-v3")
@@ -177,7 +176,7 @@ def test_slots_of_other_tasks_or_settings_are_no_seeds_of_one_training(tmp_path)
 @pytest.mark.parametrize("names", [("one",), ("one", "two")])
 def test_the_pictures_are_drawn_for_one_run_and_for_several(tmp_path, names):
     runs = summaries(find_curves(*(a_run(tmp_path / name, slots=3) for name in names)))
-    for number, how in enumerate((draw_curves, draw_tasks, draw_bars)):
+    for number, how in enumerate((draw_curves, draw_tasks)):
         out = tmp_path / "new folder" / f"{number}.png"
         how(runs, out, r"a title is no formula: $\x$")
         data = out.read_bytes()
