@@ -172,7 +172,7 @@ class Job:
     one), `deadline` (unix seconds at which it must hand over, None: no limit), `hand_over_file`, `run_id`, `run_name`
     (what the run is called on other machines), `shared_dir` (where policies are published for them),
     `accepts_contributions` (whether what comes back from there is to be used), `terms` (what is asked of those who send
-    it: fields of `syncd.shared.terms.Terms`).
+    it: fields of `syncd.shared.reception.Terms`).
     """
 
     def __init__(

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from anchorleg.files import read_json, write_json
 from anchorleg.words import printable
+from syncd.shared.layout import SlotPlace
 
 #: Runs that nobody plays any more need no line for ever.
 MAX_PLAYED = 200
@@ -43,17 +44,10 @@ def read_played(folder: Path) -> dict[str, Played]:
         return {}
 
 
-class _Place(Protocol):
-    @property
-    def run_id(self) -> str: ...
-    @property
-    def slot(self) -> int: ...
-
-
 def note_played(
-    folder: Path, place: _Place, version: object, ok: bool, error: str = "", *, now: float | None = None
+    folder: Path, place: SlotPlace, version: object, ok: bool, error: str = "", *, now: float | None = None
 ) -> bool:
-    """Note an actor's verdict on `version` of `place` (a `SlotPlace`).
+    """Note an actor's verdict on `version` of `place`.
 
     False where it cannot be written: that costs a line of `status`, not the actor.
     Two actors that write at once may lose one of the two words; the next one writes it again.

@@ -43,9 +43,8 @@ from syncd.shared.manifest import (
     parse_manifest,
 )
 from syncd.shared.offers import offered
-from syncd.shared.reception import INTAKE, spent
+from syncd.shared.reception import INTAKE, Terms, set_terms, spent, terms_of
 from syncd.shared.retention import AVERAGES, LEARNERS, MIRRORS, Keep, collect, prune
-from syncd.shared.terms import Terms, set_terms, terms_of
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,7 +6,6 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,8 +17,6 @@ from syncd.commands.way import JsonOption
 from syncd.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from syncd.shared.inbox import Inbox
     from syncd.shared.layout import Shared
 
@@ -34,35 +31,35 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 def contributors(
     shared: SharedArgument = Path(),
     as_json: JsonOption = False,
-    board: Annotated[
-        bool, typer.Option("--board", help="Who gave most: believed rows of the last 7 days (UTC), and of all time.")
-    ] = False,
+    board: Annotated[bool, typer.Option("--board", hidden=True)] = False,
 ) -> None:
-    """Show who sent experience in, and what became of it."""
+    """Show who sent experience in, and what became of it: who gave most of late first."""
     from syncd.shared.inbox import Inbox
 
-    rows = [_row(inbox) for inbox in Inbox.all_of(_shared(shared))]
     if board:
-        show_board(rows, as_json=as_json)
-        return
+        raise ConfigError("contributors.no-board")
+    rows = sorted(map(_row, Inbox.all_of(_shared(shared))), key=_merit)
     if as_json:
         print(json.dumps(rows, indent=2))
-    elif sys.stdout.isatty():
-        from rich.console import Console
-
-        console = Console(emoji=False, highlight=False)
-        if not rows:
-            console.print("nobody has sent anything in yet")
-            return
-        wide = console.width >= WIDE
-        console.print(_table(rows, time.time(), wide=wide))
-        for row in [] if wide else [row for row in rows if row["refused"]]:
-            console.print(f"{row['contributor']} refused: {_reasons(row)}", style="dim", markup=False)
-        for row in [row for row in rows if row["held_until"]]:
-            console.print(f"{row['contributor']} is held: {row['held_for']}", style="yellow", markup=False)
-    else:
+    elif not sys.stdout.isatty():
         for row in rows:
             print("\t".join(_cells(row, time.time())))
+    else:
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for name in _HEADER:
+            table.add_column(name, overflow="fold")
+        for row in rows:
+            table.add_row(*map(Text, _cells(row, time.time())), style="red" if row["dropped"] else None)
+        Console(emoji=False).print(table if rows else "nobody has sent anything in yet")
+
+
+def _merit(row: dict[str, Any]) -> tuple[int, int, str]:
+    """By the last seven days, then by all, then by name."""
+    return -row["rows_7d"], -row["rows_credited"], row["contributor"]
 
 
 def drop(contributor: WhoOption, shared: SharedOption = Path(), yes: YesOption = False) -> None:
@@ -125,7 +122,7 @@ def _row(inbox: Inbox) -> dict[str, Any]:
 
     now = time.time()
     now_held = held(inbox.path, now)
-    total, waiting = counts(inbox.path), inbox.usage("tmp", "new")
+    total, waiting = counts(inbox.path), inbox.usage("new")
     return {
         "contributor": inbox.who,
         "waiting": waiting.segments,
@@ -151,32 +148,27 @@ def _row(inbox: Inbox) -> dict[str, Any]:
     }
 
 
-#: Below this the reasons stand under the table, so that 80 columns stay readable.
-WIDE = 110
-
-_HEADER = ("contributor", "waiting", "accepted", "rows", "checked", "solved", "refused", "last seen", "state")
-#: Columns for which 80 columns have no room: part of the segments that were simulated again, and that solved the task.
-_WIDE_ONLY = {"checked", "solved"}
-
-
-def _reasons(row: dict[str, Any]) -> str:
-    return ", ".join(f"{reason} {count:,}" for reason, count in sorted(row["refused"].items(), key=lambda i: -i[1]))
+_HEADER = (
+    "contributor", "waiting", "accepted", "rows", "7 days", "checked", "solved", "refused", "last seen", "state"
+)  # fmt: skip
 
 
 def _part(some: int, of: int) -> str:
     return f"{100 * some / of:.0f} %" if of else "-"
 
 
-def _cells(row: dict[str, Any], now: float, *, with_reasons: bool = True) -> list[str]:
+def _cells(row: dict[str, Any], now: float) -> list[str]:
     refused = sum(row["refused"].values())
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(row["refused"].items(), key=lambda i: -i[1]))
     return [
         row["contributor"],
         f"{row['waiting']:,}",
         f"{row['accepted']:,}",
         f"{row['rows']:,}",
+        f"{row['rows_7d']:,}",
         _part(row["checked"], row["accepted"] + row["refused"].get("not_reproduced", 0)),
         _part(row["solved"], row["episodes"]),
-        f"{refused:,}" + (f" ({_reasons(row)})" if with_reasons and refused else ""),
+        f"{refused:,}" + f" ({reasons})" * bool(reasons),
         "never" if row["last_seen"] is None else f"{roughly(now - row['last_seen'])} ago",
         _state(row, now),
     ]
@@ -185,78 +177,4 @@ def _cells(row: dict[str, Any], now: float, *, with_reasons: bool = True) -> lis
 def _state(row: dict[str, Any], now: float) -> str:
     if row["dropped"]:
         return "dropped"
-    return f"held for {roughly(row['held_until'] - now)}" if row["held_until"] else "welcome"
-
-
-def _table(rows: list[dict[str, Any]], now: float, *, wide: bool) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    numbers = {"waiting", "accepted", "rows", "checked", "solved"} | (set() if wide else {"refused"})
-    shown = [i for i, name in enumerate(_HEADER) if wide or name not in _WIDE_ONLY]
-    for name in (_HEADER[i] for i in shown):
-        table.add_column(
-            name,
-            justify="right" if name in numbers else "left",
-            overflow="fold",
-            no_wrap=name not in {"contributor", "refused"},
-        )
-    for row in rows:
-        cells = _cells(row, now, with_reasons=wide)
-        table.add_row(*(Text(cells[i]) for i in shown), style="red" if row["dropped"] else None)
-    return table
-
-
-_BOARD_HEADER = ("place", "contributor", "rows, 7 days", "rows, total", "segments", "state")
-
-
-def ranked(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Places from the rows of `syncd contributors --json`: by the last seven days, then by all, then by name. Equal
-    rows are one place; a contributor without any has none on the board.
-    """
-    given = [row for row in rows if row["rows_credited"] > 0]
-    found: list[dict[str, Any]] = []
-    for number, row in enumerate(sorted(given, key=lambda row: (*_merit(row), row["contributor"])), 1):
-        is_same = bool(found) and _merit(found[-1]) == _merit(row)
-        names = ("contributor", "rows_7d", "rows_credited", "accepted", "dropped", "held_until")
-        found.append({"place": found[-1]["place"] if is_same else number, **{name: row[name] for name in names}})
-    return found
-
-
-def _merit(row: Mapping[str, Any]) -> tuple[int, int]:
-    return -row["rows_7d"], -row["rows_credited"]
-
-
-def show_board(rows: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
-    """A table on a terminal, lines with tabs in a pipe, or JSON."""
-    places = ranked(rows)
-    if as_json:
-        print(json.dumps(places, indent=2))
-        return
-    lines = [_board_cells(place) for place in places]
-    if not sys.stdout.isatty():
-        for line in lines:
-            print("\t".join(line))
-        return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console(emoji=False, highlight=False)
-    if not lines:
-        console.print("nobody has rows to their credit yet")
-        return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in _BOARD_HEADER:
-        is_name = name in {"contributor", "state"}
-        table.add_column(name, justify="left" if is_name else "right", overflow="fold", no_wrap=name != "contributor")
-    for line in lines:
-        table.add_row(*map(Text, line))
-    console.print(table)
-
-
-def _board_cells(place: Mapping[str, Any]) -> list[str]:
-    state = "dropped" if place["dropped"] else "held" if place["held_until"] else "welcome"
-    numbers = (f"{place[name]:,}" for name in ("rows_7d", "rows_credited", "accepted"))
-    return [str(place["place"]), place["contributor"], *numbers, state]
+    return f"held for {roughly(row['held_until'] - now)}: {row['held_for']}" if row["held_until"] else "welcome"

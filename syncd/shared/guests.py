@@ -7,12 +7,9 @@ remembers for as long as the connection lives which of them the client has.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Callable, Iterable
-from types import TracebackType
-from typing import Self
 
 from syncd.errors import StorageError
 from syncd.shared.accounts import PREFIX
@@ -20,9 +17,9 @@ from syncd.shared.inbox import Inbox, InboxVerdict, verdict_files
 from syncd.shared.incoming import Deposit
 from syncd.shared.layout import Shared
 from syncd.shared.reception import (
-    DAMAGED,
     QUOTA_RETRY_S,
     STORAGE_RETRY_S,
+    Reception,
     Refusal,
     Stored,
     dropped,
@@ -32,45 +29,6 @@ from syncd.shared.reception import (
 
 #: How often the verdicts are looked through although the folder's time has not changed: two changes can have one time.
 LOOK_ANYWAY_S = 10.0
-
-
-class Bundle:
-    """A segment on its way in: in memory, and in `incoming/` when it is whole. The same calls as a `Reception`."""
-
-    offset = 0
-
-    def __init__(self, deposit: Deposit, run_id: str, slot: int, sha256: str, size: int) -> None:
-        self._deposit = deposit
-        self._run_id, self._slot, self._sha256, self._size = run_id, slot, sha256, size
-        self._data = bytearray()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
-    def write(self, data: bytes) -> None:
-        """The next bytes. Errors: ValueError where they are more than was said."""
-        if self.offset + len(data) > self._size:
-            raise ValueError(f"more than the {self._size} bytes that were announced")
-        self._data += data
-        self.offset = len(self._data)
-
-    def finish(self) -> Stored | Refusal:
-        """Verify what arrived, and put it where the learner finds it, durably. Errors: none."""
-        data = bytes(self._data)
-        if len(data) != self._size or hashlib.sha256(data).hexdigest() != self._sha256:
-            return DAMAGED
-        try:
-            is_taken = self._deposit.offer(self._run_id, self._slot, data, asks=True)
-        except StorageError as error:
-            return Refusal("storage", str(error), STORAGE_RETRY_S)
-        return Stored() if is_taken else _too_many(self._deposit)
-
-    def close(self) -> None:
-        """Let go."""
-        self._data.clear()
 
 
 class Guest:
@@ -100,7 +58,7 @@ class Guest:
 
     def receive(
         self, run_id: str, slot: int, sha256: str, size: int, version: str | None = None
-    ) -> Bundle | Stored | Refusal:
+    ) -> Reception | Stored | Refusal:
         """Take in a segment: see `syncd.shared.reception.receive`. Errors: OSError."""
         inbox = self._deposit.inbox()
         # Before anything was taken there is no inbox, nobody is dropped, and no name begins so.
@@ -116,7 +74,17 @@ class Guest:
             has_room = self._deposit.has_room(run_id, slot)
         except StorageError as error:
             return Refusal("storage", str(error), STORAGE_RETRY_S)
-        return Bundle(self._deposit, run_id, slot, sha256, size) if has_room else _too_many(self._deposit)
+        if not has_room:
+            return _too_many(self._deposit)
+
+        def keep(data: bytes) -> Stored | Refusal:
+            try:
+                is_taken = self._deposit.offer(run_id, slot, data, asks=True)
+            except StorageError as error:
+                return Refusal("storage", str(error), STORAGE_RETRY_S)
+            return Stored() if is_taken else _too_many(self._deposit)
+
+        return Reception(sha256, size, keep)
 
     def verdicts(self) -> list[InboxVerdict]:
         """Answers that were not acknowledged over this connection, as many as an inbox hands out. Errors: OSError."""

@@ -2,7 +2,6 @@
 
 ::
 
-    inbox/<who>/tmp/<run_id>/<slot>/<sha256>           arriving (`syncd.shared.reception`)
     inbox/<who>/new/<run_id>/<slot>/<sha256>           waiting for the slot's learner
     inbox/<who>/accepted/<run_id>/<slot>/<sha256>      in use; stays until two checkpoints have its rows
     inbox/<who>/quarantine/<run_id>/<slot>/<sha256>    refused, with <sha256>.reason.json beside it
@@ -223,14 +222,10 @@ class Inbox:
         return Usage(segments=len(files), bytes=sum(file.bytes for file in files))
 
     def claimed(self) -> Usage:
-        """What counts against the quota: what waits, for each segment that arrives the most that it may become, and the
-        rings and scenes of agents that may be watched.
-
-        An empty part that was announced may be filled by any later connection.
-        """
-        waiting, arriving = self.usage("new"), self.usage("tmp").segments
+        """What counts against the quota: what waits, and the rings and scenes of agents that may be watched."""
+        waiting = self.usage("new")
         shown = sum(file.bytes for folder in self.live_folders() for file in live_files(folder))
-        return Usage(waiting.segments + arriving, waiting.bytes + arriving * MAX_SEGMENT_BYTES + shown)
+        return Usage(waiting.segments, waiting.bytes + shown)
 
     def live_folders(self) -> list[Path]:
         """The folders of agents that may be watched (`syncd.shared.offers`); none behind a link."""

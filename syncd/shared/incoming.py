@@ -38,8 +38,7 @@ from syncd.shared.accounts import called, claim_inbox, inbox_of
 from syncd.shared.counts import Counts, counts
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox
 from syncd.shared.layout import Shared
-from syncd.shared.reception import Quota, Reception, Refusal, Stored, receive, spent
-from syncd.shared.terms import terms_of
+from syncd.shared.reception import Quota, Reception, Refusal, Stored, receive, spent, terms_of
 
 #: Setgid, sticky, members of the group may add; others see nothing.
 INCOMING_MODE = 0o3770
@@ -320,9 +319,8 @@ def _take(
     answer = receive(inbox, run_id, slot, sha256, len(data), quota)
     if not isinstance(answer, Reception):
         return answer
-    with answer as reception:
-        reception.write(data[reception.offset :])
-        return reception.finish()
+    answer.write(data)
+    return answer.finish()
 
 
 def _remove(path: Path) -> None:

@@ -1,34 +1,36 @@
-"""The arrival of one segment, piece by piece: into `tmp/`, verified, then written anew into `new/`.
+"""The arrival of one segment, and whether it is taken: the one judge of what may be written into an inbox.
 
-What arrived stays when the connection breaks; the next attempt goes on where it ends. What lies in `new/` is a file of
-its own that no connection has open: another writer of the part changes nothing that was verified.
+A segment is in memory until it is whole and verified; then it is put into `new/`. What a run's owner asks of those who
+give::
+
+    runs/<run_id>/terms.json    written by the run's learners, from `collaboration` in the owner's config
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from anchorleg.files import file_mode, make_shared_folder
+from pydantic import BaseModel, ConfigDict
+
+from anchorleg.files import make_shared_folder
 from anchorleg.words import roughly, sized
 from syncd.shared.counts import day_ends_at, rows_today
 from syncd.shared.curves import read_metrics
 from syncd.shared.disk import is_nearly_full
 from syncd.shared.holds import held
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox, State, Usage
-from syncd.shared.layout import NAME, SHA256, SLOT, SlotPlace, put
-from syncd.shared.terms import is_too_old, terms_of
+from syncd.shared.layout import NAME, SHA256, SLOT, Shared, SlotPlace, put, put_json, read_hint
 
 #: After this long a full inbox may have room again: the learner looks into it every second.
 QUOTA_RETRY_S = 60.0
-#: Counting 5,000 waiting files takes 40 ms on a busy machine, so a connection counts again after this long only.
-#: Two connections of one contributor can overshoot by what arrives meanwhile.
+#: Counting 5,000 waiting files takes 40 ms, so a connection counts again after this long only. Two connections of one
+#: contributor can overshoot by what arrives meanwhile.
 RECOUNT_S = 2.0
 #: The disk may have room again then, or the folder be mounted again.
 STORAGE_RETRY_S = 60.0
@@ -78,71 +80,55 @@ class Quota:
         self._known = Usage(0, 0)
         self._counted_at = float("-inf")
 
-    def usage(self) -> Usage:
-        """What waits, and what may still arrive: counted now, or up to `RECOUNT_S` ago plus what began since.
-
-        Errors: OSError.
+    def refusal(self, size: int) -> Refusal | None:
+        """Whether there is no room for `size` more bytes: as counted now, or up to `RECOUNT_S` ago plus what was put
+        there since. Errors: OSError.
         """
         if self._clock() >= self._counted_at + RECOUNT_S:
             self._known = self._inbox.claimed()
             self._counted_at = self._clock()
-        return self._known
+        usage, most = self._known, self._inbox.limits
+        if usage.segments >= most.waiting_segments or usage.bytes + size > most.waiting_bytes:
+            words = (
+                f"{usage.segments} segments ({sized(usage.bytes)}) of {self._inbox.who} wait for the learner already"
+            )
+            return Refusal("quota", words, QUOTA_RETRY_S)
+        return None
 
-    def begun(self) -> None:
-        """One more arrives, and may become as long as any."""
-        self._known = Usage(self._known.segments + 1, self._known.bytes + MAX_SEGMENT_BYTES)
+    def put(self, size: int) -> None:
+        """One more waits."""
+        self._known = Usage(self._known.segments + 1, self._known.bytes + size)
 
 
 class Reception:
-    """A segment on its way in. `offset`: bytes that are here already. Close it in any case; `with` does."""
+    """A segment on its way in, in memory. `keep` puts it where it belongs, durably, once it is whole."""
 
-    def __init__(self, part: Path, final: Path, size: int) -> None:
-        self._part, self._final, self._size = part, final, size
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        mode = file_mode(part.parent)
-        self._fd: int | None = os.open(part, flags, 0o600 if mode is None else mode)
-        if mode is not None:
-            os.fchmod(self._fd, mode)
-        self.offset = os.fstat(self._fd).st_size
-        if self.offset > size:
-            os.ftruncate(self._fd, 0)
-            self.offset = 0
+    def __init__(self, sha256: str, size: int, keep: Callable[[bytes], Stored | Refusal]) -> None:
+        self._sha256, self._size, self._keep = sha256, size, keep
+        self._data = bytearray()
 
-    def __enter__(self) -> Self:
-        return self
+    @property
+    def is_whole(self) -> bool:
+        """Whether all bytes are here."""
+        return len(self._data) == self._size
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
+    @property
+    def offset(self) -> int:
+        """How many bytes are here."""
+        return len(self._data)
 
     def write(self, data: bytes) -> None:
-        """The next bytes. Errors: ValueError where they are more than was said; OSError (disk full)."""
-        if self._fd is None:
-            raise ValueError("this reception is closed")
+        """The next bytes. Errors: ValueError where they are more than was said."""
         if self.offset + len(data) > self._size:
             raise ValueError(f"more than the {self._size} bytes that were announced")
-        while data:
-            written = os.pwrite(self._fd, data, self.offset)
-            self.offset += written
-            data = data[written:]
+        self._data += data
 
     def finish(self) -> Stored | Refusal:
-        """Verify what arrived and write it into `new/`, durably. A damaged one is deleted. Errors: OSError."""
-        if self._fd is None:
-            raise ValueError("this reception is closed")
-        data = os.pread(self._fd, self._size + 1, 0)
-        if len(data) != self._size or hashlib.sha256(data).hexdigest() != self._final.name:
-            self._part.unlink(missing_ok=True)
+        """Verify what arrived, and keep it. Errors: OSError."""
+        data = bytes(self._data)
+        if len(data) != self._size or hashlib.sha256(data).hexdigest() != self._sha256:
             return DAMAGED
-        make_shared_folder(self._final.parent)
-        put(self._final, data)
-        self._part.unlink(missing_ok=True)
-        return Stored()
-
-    def close(self) -> None:
-        """Let go; what arrived stays for the next attempt. May be called twice."""
-        fd, self._fd = self._fd, None
-        if fd is not None:
-            os.close(fd)
+        return self._keep(data)
 
 
 def receive(
@@ -167,19 +153,20 @@ def receive(
         return refusal
     if is_stored(inbox, run_id, slot, sha256):
         return Stored()
-    part = inbox.place("tmp", run_id, slot) / sha256
-    if not part.exists():
-        quota = quota or Quota(inbox)
-        usage, most = quota.usage(), inbox.limits
-        if usage.segments >= most.waiting_segments or usage.bytes + MAX_SEGMENT_BYTES > most.waiting_bytes:
-            return Refusal(
-                "quota",
-                f"{usage.segments} segments ({sized(usage.bytes)}) of {inbox.who} wait for the learner already",
-                QUOTA_RETRY_S,
-            )
-        quota.begun()
-    make_shared_folder(part.parent)
-    return Reception(part, inbox.place("new", run_id, slot) / sha256, size)
+    known = quota or Quota(inbox)
+    if (refusal := known.refusal(size)) is not None:
+        return refusal
+
+    def keep(data: bytes) -> Stored | Refusal:
+        if (refusal := known.refusal(size)) is not None:  # others may have come meanwhile
+            return refusal
+        place = inbox.place("new", run_id, slot)
+        make_shared_folder(place)
+        put(place / sha256, data)
+        known.put(size)
+        return Stored()
+
+    return Reception(sha256, size, keep)
 
 
 def is_stored(inbox: Inbox, run_id: str, slot: int, sha256: str) -> bool:
@@ -269,3 +256,51 @@ def judged(row: Mapping[str, Any], now: float) -> NotNeeded | None:
     if row.get("full") is True and age < BELIEVED_S:
         return NotNeeded("it has all that it can use for now", NOT_NEEDED_RETRY_S)
     return None
+
+
+_NUMBERS = re.compile(r"\d{1,6}(\.\d{1,6}){0,3}")
+
+
+class Terms(BaseModel):
+    """`rows_per_day`: rows of one contributor that the run accepts a day (UTC); `oldest_client`: the first version of
+    Anchorleg whose experience is taken. None: no such limit.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    rows_per_day: int | None = None
+    oldest_client: str | None = None
+
+
+def terms_file(runs: Path, run_id: str) -> Path:
+    """Where a run's terms lie. `runs`: `$SHARED/v1/runs`."""
+    return runs / run_id / "terms.json"
+
+
+def terms_of(runs: Path, run_id: str) -> Terms:
+    """A run's terms; none where none are written, or what is written is none."""
+    return read_hint(Terms, terms_file(runs, run_id)) or Terms()
+
+
+def set_terms(shared: Shared, run_id: str, terms: Terms) -> None:
+    """Make these the run's terms, durably; without any, where there were none, nothing is written. Errors: OSError."""
+    if terms != terms_of(shared.runs, run_id):
+        path = terms_file(shared.runs, run_id)
+        make_shared_folder(path.parent)
+        put_json(path, terms.model_dump())
+
+
+def is_too_old(version: str, oldest: str) -> bool:
+    """Whether `version` comes before `oldest` (both as "0.5.1"; what follows the numbers does not count). One that has
+    no number ("unknown") is too old.
+    """
+    ours, asked = _NUMBERS.match(version), _NUMBERS.match(oldest)
+    return asked is not None and (ours is None or _parts(ours[0]) < _parts(asked[0]))
+
+
+def _parts(numbers: str) -> tuple[int, ...]:
+    """The numbers, without zeros at the end: 0.5 is 0.5.0."""
+    parts = [int(part) for part in numbers.split(".")]
+    while parts and not parts[-1]:
+        parts.pop()
+    return tuple(parts)

@@ -115,7 +115,6 @@ class Server:
             self._live.close()
             if self._intake is not None:
                 self._intake.close()
-            self._uploads.close()
             self._feed.close()
 
     def _turn(self) -> None:

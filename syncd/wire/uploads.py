@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from syncd.errors import ProtocolError
-from syncd.shared.guests import Bundle, Guest
+from syncd.shared.guests import Guest
 from syncd.shared.inbox import Inbox
 from syncd.shared.reception import STORAGE_RETRY_S, Quota, Reception, Refusal, Stored, receive
 from syncd.wire import protocol
@@ -30,9 +30,9 @@ class Uploads:
     ) -> None:
         self._inbox, self._version, self._wall = inbox, version, wall
         self._quota = Quota(inbox) if isinstance(inbox, Inbox) else None
-        self._open: dict[str, tuple[Reception | Bundle, int]] = {}
+        self._open: dict[str, Reception] = {}
 
-    def _received(self, inbox: Inbox | Guest, put: protocol.Put) -> Reception | Bundle | Stored | Refusal:
+    def _received(self, inbox: Inbox | Guest, put: protocol.Put) -> Reception | Stored | Refusal:
         if isinstance(inbox, Guest):
             return inbox.receive(put.run_id, put.slot, put.sha256, put.bytes, self._version)
         asked = (put.run_id, put.slot, put.sha256, put.bytes)
@@ -52,43 +52,30 @@ class Uploads:
             return _refused(put.sha256, answer)
         if isinstance(answer, Stored):
             return protocol.SegmentStored(sha256=put.sha256)
-        self._open[put.sha256] = (answer, put.bytes)
-        if answer.offset == put.bytes:  # all of it came before the last connection broke
-            return self._finish(put.sha256)
+        self._open[put.sha256] = answer
         return protocol.Have(sha256=put.sha256, offset=answer.offset)
 
     def append(self, data: protocol.Data, payload: bytes) -> Answer | None:
         """The next bytes of one; an answer where they were the last. Those of a refused one are passed over."""
         if data.key not in self._open:
             return None
-        reception, size = self._open[data.key]
+        reception = self._open[data.key]
+        if data.offset != reception.offset:
+            raise ProtocolError("wire.segment-order")
         try:
-            if data.offset != reception.offset:
-                raise ProtocolError("wire.segment-order")
             reception.write(payload)
         except ValueError as error:
             raise ProtocolError("wire.segment-too-long") from error
-        except OSError as error:
-            return self._failed(data.key, error)
-        return self._finish(data.key) if reception.offset == size else None
-
-    def close(self) -> None:
-        """Let go of what is not complete; its parts stay, to be gone on with."""
-        for reception, _ in self._open.values():
-            reception.close()
-        self._open = {}
+        return self._finish(data.key) if reception.is_whole else None
 
     def _finish(self, sha256: str) -> Answer:
-        with self._open.pop(sha256)[0] as reception:
-            try:
-                answer = reception.finish()
-            except OSError as error:
-                return self._failed(sha256, error)
+        try:
+            answer = self._open.pop(sha256).finish()
+        except OSError as error:
+            return self._failed(sha256, error)
         return _refused(sha256, answer) if isinstance(answer, Refusal) else protocol.SegmentStored(sha256=sha256)
 
     def _failed(self, sha256: str, error: OSError) -> protocol.SegmentRefused:
-        if sha256 in self._open:
-            self._open.pop(sha256)[0].close()
         _LOG.warning("a segment cannot be stored: %s", error)
         words = f"the other side cannot store it now ({error.strerror})"
         return _refused(sha256, Refusal("storage", words, STORAGE_RETRY_S))

@@ -8,10 +8,8 @@ import stat
 from types import SimpleNamespace
 
 import pytest
-from refused import refused
 
-from syncd.access.gate import authorized_keys_line
-from syncd.shared.accounts import called, claim_inbox, close_to_others, inbox_of, insist_ours, is_ours
+from syncd.shared.accounts import claim_inbox, close_to_others, inbox_of, insist_ours
 from syncd.shared.inbox import Inbox
 from syncd.shared.layout import Shared
 
@@ -55,21 +53,11 @@ def test_who_is_called_as_somebody_was_before_gets_an_inbox_of_its_own(shared, n
     assert not inbox_of(shared, BOB).is_dropped
 
 
-def test_a_name_that_can_name_no_folder_is_told_by_its_number(names):
-    names[ANN] = "AD\\ann"
-    assert (called(ANN), called(BOB)) == (f"user-{ANN}", f"user-{BOB}")
-
-
 def test_a_record_that_cannot_be_read_gives_the_inbox_to_nobody(shared, names):
     shared.accounts.mkdir()
     (shared.accounts / f"{ANN}.json").write_text('{"inbox": "../runs"}')
     with pytest.raises(OSError, match="does not say whose inbox"):
         claim_inbox(shared, ANN)
-
-
-def test_a_key_cannot_be_called_like_an_account():
-    with refused("name.reserved"):
-        authorized_keys_line("user-ann", KEY, ["/usr/bin/syncd"], "/shared")
 
 
 def test_what_the_group_could_write_is_closed(shared):
@@ -84,16 +72,6 @@ def test_what_the_group_could_write_is_closed(shared):
     assert close_to_others(shared) == []
     assert {stat.S_IMODE(folder.stat().st_mode) for folder in open_ones} == {0o2755}
     assert stat.S_IMODE(slot.stat().st_mode) == 0o3770
-
-
-def test_no_link_is_followed_when_folders_are_closed(shared, tmp_path_factory):
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
-    (elsewhere / "inner").mkdir()
-    (elsewhere / "inner").chmod(0o777)
-    shared.inbox_folder.mkdir()
-    (shared.inbox_folder / "ben").symlink_to(elsewhere)
-    close_to_others(shared)
-    assert stat.S_IMODE((elsewhere / "inner").stat().st_mode) == 0o777
 
 
 @as_root
@@ -119,31 +97,9 @@ def test_an_inbox_that_somebody_else_made_is_not_looked_into(shared):
 
 
 @as_root
-def test_an_open_folder_above_is_said_and_left_as_it_is(shared, tmp_path):
-    inner = Shared(tmp_path / "inner")
-    (inner.path / "v1").mkdir(parents=True)
-    tmp_path.chmod(0o2770)
-    assert close_to_others(inner) == []
-    os.chown(tmp_path, ANN, -1)
-    tmp_path.chmod(0o2770)
-    (sentence,) = close_to_others(inner)
-    assert f"what lies in {tmp_path}, which is not yours" in sentence
-    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o2770
-
-
-@as_root
 def test_nobody_else_says_whose_inbox_it_is(shared, names):
     shared.accounts.mkdir()
     (shared.accounts / f"{BOB}.json").write_text('{"inbox": "user-ann"}')
     os.chown(shared.accounts, BOB, -1)
     with pytest.raises(PermissionError, match="belongs to another account"):
         claim_inbox(shared, BOB)
-
-
-@as_root
-def test_the_folder_is_whose_v1_it_is(shared):
-    assert is_ours(shared)
-    os.chown(shared.path, ANN, -1)
-    assert is_ours(shared)
-    os.chown(shared.path / "v1", ANN, -1)
-    assert not is_ours(shared)

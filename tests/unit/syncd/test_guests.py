@@ -6,18 +6,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 
 import pytest
 
 from syncd.laptop.exchange import ABOUT_A_SLOT
 from syncd.shared import guests
 from syncd.shared.accounts import claim_inbox
-from syncd.shared.guests import Bundle, Guest
+from syncd.shared.guests import Guest
 from syncd.shared.inbox import InboxLimits
-from syncd.shared.incoming import Deposit, Incoming, make_incoming
+from syncd.shared.incoming import Deposit, make_incoming
 from syncd.shared.layout import Shared
-from syncd.shared.reception import Refusal, Stored
+from syncd.shared.reception import Reception, Refusal
 
 RUN = "demo-0123abcd"
 NOW = 1_760_086_400.0
@@ -38,20 +37,9 @@ def sums(verdicts):
     return [verdict.sha256 for verdict in verdicts]
 
 
-def test_a_segment_in_pieces_is_given_whole_and_asks_for_its_verdict(shared):
-    with Guest(shared).receive(RUN, 0, SUM, len(DATA)) as bundle:
-        bundle.write(DATA[:4])
-        bundle.write(DATA[4:])
-        assert bundle.finish() == Stored()
-    (given,) = shared.incoming(RUN, 0).iterdir()
-    assert re.fullmatch(rf"{SUM}\.[0-9a-f]{{8}}\.asked", given.name)
-    assert Incoming(shared, RUN, 0).collect(1, now=NOW) == []
-    assert Guest(shared).receive(RUN, 0, SUM, len(DATA)) == Stored()
-
-
 def test_what_is_not_what_was_announced_is_given_to_nobody(shared):
     bundle = Guest(shared).receive(RUN, 0, SUM, len(DATA))
-    assert isinstance(bundle, Bundle)
+    assert isinstance(bundle, Reception)
     with pytest.raises(ValueError, match="more than the 9 bytes"):
         bundle.write(DATA * 2)
     bundle.write(b"some cows")

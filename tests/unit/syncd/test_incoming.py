@@ -13,8 +13,7 @@ import pytest
 from syncd.errors import StorageError
 from syncd.shared import incoming as incoming_module
 from syncd.shared.accounts import called
-from syncd.shared.counts import Counts
-from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox, InboxLimits
+from syncd.shared.inbox import Inbox, InboxLimits
 from syncd.shared.incoming import INCOMING_MODE, Deposit, Incoming, make_incoming
 from syncd.shared.layout import Shared
 
@@ -77,23 +76,6 @@ def test_only_the_slots_own_folder_is_open_to_the_group_whatever_the_umask(share
     assert {mode_of(above) for above in (slot.parent, slot.parent.parent)} == {0o2750}
 
 
-def test_a_folder_that_is_no_groups_is_opened_to_nobody(tmp_path):
-    assert not make_incoming(Shared(tmp_path), RUN, 0)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_what_is_given_comes_into_the_givers_inbox_whole_and_leaves_nothing_behind(shared):
-    before = os.umask(0o077)
-    try:
-        path = given(shared, b"some rows")
-    finally:
-        os.umask(before)
-    assert mode_of(path) == 0o640  # the learner reads it as a member of the group
-    assert collect(shared) == [sum_of(b"some rows")]
-    assert waiting(shared, ME) == {b"some rows"}
-    assert list(shared.incoming(RUN, 0).iterdir()) == []
-
-
 @as_root
 def test_a_giver_is_whom_the_file_belongs_to_and_they_take_turns(shared):
     for number in range(3):
@@ -103,15 +85,6 @@ def test_a_giver_is_whom_the_file_belongs_to_and_they_take_turns(shared):
     assert len(waiting(shared, f"user-{ANN}")) == 1
     assert waiting(shared, f"user-{BOB}") == {b"bob"}
     assert len(collect(shared)) == 2
-
-
-def test_the_same_segment_again_is_taken_once(shared):
-    given(shared, b"some rows")
-    given(shared, b"some rows")
-    collect(shared)
-    given(shared, b"some rows")
-    collect(shared)
-    assert waiting(shared, ME) == {b"some rows"}
 
 
 @as_root
@@ -178,13 +151,13 @@ def test_what_is_no_segment_goes(shared):
 
 def test_what_the_inbox_has_no_room_for_stays_where_it_is(shared):
     path = given(shared, b"some rows")
-    arriving = Inbox.of(shared, ME).place("tmp", RUN, 0)
-    arriving.mkdir(parents=True)
-    for number in range(InboxLimits.waiting_bytes // MAX_SEGMENT_BYTES):
-        (arriving / f"{number:064x}").touch()
+    waits = Inbox.of(shared, ME).place("new", RUN, 0)
+    waits.mkdir(parents=True)
+    for number in range(InboxLimits.waiting_segments):
+        (waits / f"{number:064x}").touch()
     assert collect(shared) == []
     assert path.exists()
-    shutil.rmtree(arriving)
+    shutil.rmtree(waits)
     assert collect(shared) == [sum_of(b"some rows")]
 
 
@@ -206,24 +179,9 @@ def test_who_was_dropped_is_told_and_gives_no_more(shared):
     assert deposit.is_dropped
 
 
-def test_what_the_learner_said_is_read_from_its_counts(shared):
-    given(shared, b"some rows")
-    collect(shared)
-    Inbox.of(shared, ME).note(RUN, 0, Counts(accepted=3, rows=30, refused={"lag": 1}, last_at=NOW))
-    judged = Deposit(shared).judged()
-    assert (judged.accepted, judged.rows, judged.refused) == (3, 30, {"lag": 1})
-
-
 def test_a_slot_that_takes_nothing_is_one_sentence(tmp_path):
     with pytest.raises(StorageError, match=rf"slot 0 of {RUN} takes nothing .* collaboration\.group"):
         Deposit(Shared(tmp_path)).offer(RUN, 0, b"some rows")
-
-
-def test_only_verdicts_that_nobody_asks_for_are_named(shared):
-    given(shared, b"a job's")
-    assert Deposit(shared).offer(RUN, 0, b"a laptop's", asks=True)
-    assert collect(shared) == [sum_of(b"a job's")]
-    assert waiting(shared, ME) == {b"a job's", b"a laptop's"}
 
 
 @pytest.fixture
@@ -283,15 +241,3 @@ def test_bad_files_of_one_account_cost_another_no_more_than_its_turn(shared):
         given(shared, b"bob %d" % number, BOB)
     assert len(collect(shared, most=6)) == 3
     assert len(list(folder.iterdir())) == 17
-
-
-def test_nothing_of_who_was_dropped_is_opened(shared, monkeypatch):
-    given(shared, b"the first")
-    collect(shared)
-    for number in range(5):
-        given(shared, b"more %d" % number)
-    (shared.incoming(RUN, 0) / "notes.txt").touch()
-    Inbox.of(shared, ME).drop(by="the owner", now=NOW)
-    monkeypatch.setattr(incoming_module, "_take", None)
-    assert collect(shared) == []
-    assert list(shared.incoming(RUN, 0).iterdir()) == []

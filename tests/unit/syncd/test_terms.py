@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import random
 from collections import Counter as Tally
 
@@ -12,16 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from served import HELLO, Connection
-from typer.testing import CliRunner
 
 from syncd import store
-from syncd.cli import app
-from syncd.commands.inbox import ranked
 from syncd.laptop.backoff import MAX_DELAY_S, MOST_LATER_S, Backoff, jittered, later
 from syncd.laptop.exchange import Exchange
 from syncd.laptop.mirror import Mirror
 from syncd.outbox import Outbox, read_contributions
-from syncd.shared.counts import KEPT_DAYS, Counts, counts, day_ends_at, day_of, note, rows_today, take_back
+from syncd.shared.counts import KEPT_DAYS, Counts, counts, day_of, note, rows_today, take_back
 from syncd.shared.inbox import Inbox
 from syncd.shared.reception import (
     BELIEVED_S,
@@ -32,10 +28,14 @@ from syncd.shared.reception import (
     VERSION_RETRY_S,
     Reception,
     Refusal,
+    Terms,
+    is_too_old,
     judged,
     receive,
+    set_terms,
+    terms_file,
+    terms_of,
 )
-from syncd.shared.terms import Terms, is_too_old, set_terms, terms_file, terms_of
 from syncd.wire import protocol
 from syncd.wire.outgoing import LOGINS_A_SECOND, MOST_SPREAD_S
 from syncd.wire.transport import Receipt
@@ -87,25 +87,8 @@ class TestVersions:
             assert isinstance(asked(inbox, version=version), Reception)
         assert isinstance(asked(inbox, run_id=OTHER, version="0.4.1"), Reception)  # another owner's run
 
-    def test_the_server_goes_by_what_the_client_says_of_itself(self, shared):
-        set_terms(shared, RUN, Terms(oldest_client="0.5"))
-        for version, kind in (("0.4", protocol.SegmentRefused), ("0.5", protocol.Have)):
-            client = Connection(shared.path)
-            client.send(HELLO.model_copy(update={"version": version}))
-            client.send(protocol.Put(sha256="ab" * 32, run_id=RUN, slot=0, bytes=9))
-            assert client.receive(kind).message.sha256 == "ab" * 32
-            client.close()
-
 
 class TestTerms:
-    def test_without_any_nothing_is_written_and_taking_them_back_is_possible(self, shared):
-        set_terms(shared, RUN, Terms())
-        assert not terms_file(shared.runs, RUN).exists()
-        set_terms(shared, RUN, Terms(rows_per_day=5))
-        assert terms_of(shared.runs, RUN) == Terms(rows_per_day=5)
-        set_terms(shared, RUN, Terms())
-        assert terms_of(shared.runs, RUN) == Terms()
-
     @pytest.mark.parametrize("text", ["", "{", "[1]", '{"rows_per_day": "many"}'])
     def test_a_file_that_is_none_asks_for_nothing(self, shared, text):
         terms_file(shared.runs, RUN).write_text(text)
@@ -123,12 +106,6 @@ class TestADaysQuota:
         assert asked(inbox) == Refusal("day_quota", words, 6 * 3600.0)
         assert isinstance(asked(inbox, run_id=OTHER), Reception)
         assert isinstance(asked(Inbox.of(shared, "bob")), Reception)
-
-    def test_it_is_over_at_midnight_by_this_sides_clock(self, shared, inbox):
-        set_terms(shared, RUN, Terms(rows_per_day=10))
-        gave(inbox, 10)
-        assert isinstance(asked(inbox, now=day_ends_at(NOW) - 1), Refusal)
-        assert isinstance(asked(inbox, now=day_ends_at(NOW)), Reception)
 
 
 class TestWhatIsNeeded:
@@ -152,15 +129,11 @@ class TestWhatIsNeeded:
             assert words in found.why
             assert found.retry_after_s == retry
 
-    @pytest.mark.parametrize("row", [{}, {"at": None, "full": True}, {"over": 1, "takes": 0}, {"full": True}])
-    def test_a_word_that_is_none_says_nothing(self, row):
-        assert judged(row, NOW) is None
-
     def test_who_is_not_needed_is_answered_so_and_nothing_is_begun(self, shared, inbox):
         store.write_metrics(shared.slot(RUN, 0), INTAKE, [OWN | {"full": True}])
         words = f"slot 0 of {RUN} needs nothing of others: it has all that it can use for now"
         assert asked(inbox) == Refusal("full", words, NOT_NEEDED_RETRY_S)
-        assert not inbox.place("tmp", RUN, 0).exists()
+        assert not inbox.path.exists()
 
 
 class Steady:
@@ -217,16 +190,6 @@ class TestTheClient:
         assert read_contributions(tmp_path).refused == {"not_needed": 2}
         assert said == ['the other side will not take what waits: "its training is complete"']
 
-    def test_what_helps_an_old_version_is_said_in_our_words(self, tmp_path, clock):
-        said = []
-        sentence = "experience is taken of anchorleg 0.5 and later, and this is 0.4"
-        exchange = self.exchanging(tmp_path, {RUN: Receipt(False, "version", 3600.0, sentence)}, clock, said)
-        exchange.send_some()
-        (words,) = said
-        assert f'(version: "{sentence}")' in words
-        assert "they wait in the outbox until Anchorleg is updated here, the way it was installed, and syncd" in words
-        assert "started again (`syncd install`" in words
-
 
 class TestJitter:
     @given(st.floats(0, 1e6), st.floats(0, 1, exclude_max=True))
@@ -257,12 +220,6 @@ class TestJitter:
 
 
 class TestTheBoard:
-    def test_rows_of_seven_days_and_of_all_time(self, shared, inbox):
-        for days_ago in (0, 3, 6, 7, 30):
-            gave(inbox, 10, now=NOW - days_ago * DAY)
-        total = counts(inbox.path)
-        assert (total.rows, total.rows_of(NOW, 7), total.rows_of(NOW)) == (50, 30, 10)
-
     def test_days_are_forgotten_after_a_week_and_a_clock_far_ahead_leaves_nothing(self, inbox):
         for number in range(30):
             gave(inbox, 1, now=NOW + number * DAY)
@@ -306,20 +263,3 @@ class TestTheBoard:
             with pytest.raises(OSError, match="Stale"):
                 add(inbox.path, f"{RUN}.0", Counts(rows=1))
         assert counts(inbox.path).rows == 100
-
-    def test_places(self):
-        def row(who, lately, ever):
-            more = {"accepted": 1, "dropped": False, "held_until": None}
-            return {"contributor": who, "rows_7d": lately, "rows_credited": ever} | more
-
-        found = ranked([row("eve", 0, 0), row("ann", 5, 90), row("ben", 9, 10), row("cat", 5, 90), row("dan", 0, 500)])
-        assert [(each["place"], each["contributor"]) for each in found] == [
-            (1, "ben"), (2, "ann"), (2, "cat"), (4, "dan"),
-        ]  # fmt: skip
-
-    def test_the_command_prints_lines_and_json(self, shared, inbox):
-        inbox.note(RUN, 0, Counts(accepted=2, rows=1000, last_at=NOW))
-        words = ["contributors", str(shared.path), "--board"]
-        assert CliRunner().invoke(app, words).stdout == "1\talice\t0\t1,000\t2\twelcome\n"
-        (place,) = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
-        assert (place["place"], place["contributor"], place["rows_credited"]) == (1, "alice", 1000)
