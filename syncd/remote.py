@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from syncd.errors import InvalidFieldError
 
@@ -46,32 +47,19 @@ class Remote(BaseModel):
     known_hosts: Path | None = Field(default=None, description="Our file of pinned host keys, asked first.")
     ssh_config: Path | None = Field(default=None, description="Instead of ~/.ssh/config.")
 
-    @field_validator("user")
+    @field_validator("user", "host", "path", "command")
     @classmethod
-    def _user_is_a_name(cls, value: str | None) -> str | None:
-        if value is not None and not _USER.fullmatch(value):
-            raise InvalidFieldError("remote.bad-account", account=value)
-        return value
-
-    @field_validator("host")
-    @classmethod
-    def _host_is_a_name(cls, value: str | None) -> str | None:
-        if value is not None and not _HOST.fullmatch(value):
-            raise InvalidFieldError("remote.bad-host", host=value)
-        return value
-
-    @field_validator("path")
-    @classmethod
-    def _path_is_printable(cls, value: str) -> str:
-        if not _is_plain(value) or value.startswith("-"):
-            raise InvalidFieldError("remote.bad-folder", path=value)
-        return value
-
-    @field_validator("command")
-    @classmethod
-    def _command_is_absolute(cls, value: str | None) -> str | None:
-        if value is not None and not is_absolute_path(value):
-            raise InvalidFieldError("remote.bad-command", path=value)
+    def _is_what_it_says(cls, value: str | None, field: ValidationInfo) -> str | None:
+        if value is None:
+            return value
+        is_one: dict[str, Callable[[str], object]] = {
+            "user": _USER.fullmatch,
+            "host": _HOST.fullmatch,
+            "path": lambda text: _is_plain(text) and not text.startswith("-"),
+            "command": is_absolute_path,
+        }
+        if not is_one[str(field.field_name)](value):
+            raise InvalidFieldError("remote.bad-field", value=value)
         return value
 
     @property

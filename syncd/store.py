@@ -1,4 +1,4 @@
-"""The door of the store: publish a policy, find the newest, read it, clear old ones away.
+"""The door of the store: publish a policy, find the newest, read it, clear old ones away. What it imports it hands on.
 
 A publication is a blob (named by its sha256), then a manifest (named by its version), then `LATEST.json`, a hint. A
 reader takes the manifest first and then the blob that it names, so it sees a whole policy or an older whole one.
@@ -51,74 +51,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from syncd.shared.codec import Rounded, Tensors
-
-__all__ = [
-    "AVERAGED",
-    "AVERAGES",
-    "BYTES_A_NUMBER",
-    "CHUNK_ROWS",
-    "FORMAT",
-    "INTAKE",
-    "LEARNERS",
-    "MAX_RAW_BYTES",
-    "MIRRORS",
-    "Blob",
-    "Counts",
-    "DamagedPolicyError",
-    "Deposit",
-    "Draft",
-    "Golden",
-    "GrowingCurve",
-    "Inbox",
-    "Incoming",
-    "Keep",
-    "Lineage",
-    "Manifest",
-    "MissingBlobError",
-    "Origin",
-    "Packed",
-    "PolicyFields",
-    "Score",
-    "Shared",
-    "SlotPlace",
-    "StorageError",
-    "SuiteFields",
-    "Terms",
-    "Version",
-    "close_to_others",
-    "collect",
-    "day_of",
-    "found_untrue",
-    "given_to",
-    "held",
-    "hinted",
-    "hold",
-    "in_doubt",
-    "insist_ours",
-    "make_incoming",
-    "make_shared_folder",
-    "mark_untrue",
-    "newest",
-    "note_removed",
-    "offered",
-    "packed",
-    "parse_manifest",
-    "prune",
-    "publish",
-    "put_once",
-    "read",
-    "read_manifest",
-    "read_metrics",
-    "rounded",
-    "rows_of_curve",
-    "set_terms",
-    "spent",
-    "take_back",
-    "terms_of",
-    "unpack",
-    "versions",
-    "write_metrics",
-]
 
 #: How often a reader looks again for a file that vanished under it: cleared away, or an NFS handle gone stale.
 LOOKS = 3

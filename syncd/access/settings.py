@@ -111,11 +111,7 @@ def store_settings(settings: Settings, environ: Mapping[str, str] = os.environ) 
         raise ConfigError("settings.not-stored", path=path, **_first_mistake(error)) from error
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        before = os.umask(0o077)
-        try:
-            write_bytes(path, text.encode())
-        finally:
-            os.umask(before)
+        write_bytes(path, text.encode(), mode=0o600)
     return path
 
 

@@ -91,25 +91,21 @@ def watch(
     folder: FolderArgument = "",
     transport: TransportOption = None,
     bwlimit: LimitOption = None,
-    pull_only: Annotated[bool, typer.Option("--pull-only", help="Fetch, and send nothing.")] = False,
-    push_only: Annotated[bool, typer.Option("--push-only", help="Send, and fetch nothing.")] = False,
 ) -> None:
     """Stay connected: policies arrive as they are published, experience leaves as it is made. Ctrl-C ends it."""
-    if pull_only and push_only:
-        raise ConfigError("sync.nothing-to-do")
-    from syncd.laptop.client import Wishes
-
-    settings, place, mirror = places(remote, folder)
-    wishes = Wishes(pull=not push_only, push=not pull_only)
-    _stay("watch", settings, place, mirror, wishes, Way(transport, bwlimit), waits=False)
+    _watch(remote, folder, Way(transport, bwlimit), waits=False)
 
 
 def watch_in_background(remote: str, folder: str) -> None:
     """`watch` that waits where a `pull`, `push` or `bidirectional` keeps the mirror. Errors: SyncError."""
+    _watch(remote, folder, Way(), waits=True)
+
+
+def _watch(remote: str, folder: str, way: Way, *, waits: bool) -> None:
     from syncd.laptop.client import Wishes
 
     settings, place, mirror = places(remote, folder)
-    _stay("watch", settings, place, mirror, Wishes(), Way(), waits=True)
+    _stay("watch", settings, place, mirror, Wishes(), way, waits=waits)
 
 
 def _run(

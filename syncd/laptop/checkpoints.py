@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from anchorleg.files import fsync_folder, fsync_tree, read_json_or_none
 from syncd.errors import GoneError, RemoteError, StorageError
 from syncd.shared.disk import is_nearly_full, make_own_folder, writing
-from syncd.shared.saved import MOST_TOLD, SAVED_FILE, SavedAt, path_in_run
+from syncd.shared.saved import SAVED_FILE, SavedAt, path_in_run
 from syncd.wire.session import Session
 from syncd.wire.transport import Offer
 
@@ -136,26 +136,19 @@ def _each(source: CheckpointSource, mirror: Path, trouble: Callable[[str], None]
 def _fetch_newest_of(
     source: CheckpointSource, slot: int, run_id: str, folder: Path, trouble: Callable[[str], None]
 ) -> str:
-    """Bring the newest whole one of a slot; the line that says so, "" where none could be brought."""
-    passed: list[SavedAt] = []
-    why = "they are gone"
-    for _ in range(MOST_TOLD):
-        # Asked anew: while gigabytes come, newer ones take the place of older ones.
-        saved = next((one for one in source.saved().get(slot, []) if one not in passed), None)
-        if saved is None:
-            break
-        into = folder / run_id / str(slot) / str(saved.attempt) / str(saved.step)
-        _sweep_parts(folder / run_id / str(slot), into)
-        try:
-            _fetch(source, slot, saved, into)
-        except GoneError as error:
-            passed.append(saved)
-            why = str(error)
-            continue
-        others = f" (that of step {passed[-1].step:,} is gone, or damaged)" if passed else ""
-        return f"checkpoint of step {saved.step:,} of {run_id}/{slot} → {into}{others}"
-    trouble(f"no checkpoint of {run_id}/{slot} came whole ({why}); run this again")
-    return ""
+    """Bring the newest of a slot; the line that says so, "" where it could not be brought whole."""
+    # Asked anew: while gigabytes came of another slot, a newer one took its place.
+    saved = next(iter(source.saved().get(slot, [])), None)
+    if saved is None:
+        return ""
+    into = folder / run_id / str(slot) / str(saved.attempt) / str(saved.step)
+    _sweep_parts(folder / run_id / str(slot), into)
+    try:
+        _fetch(source, slot, saved, into)
+    except GoneError as error:
+        trouble(f"no checkpoint of {run_id}/{slot} came whole ({error}); run this again")
+        return ""
+    return f"checkpoint of step {saved.step:,} of {run_id}/{slot} → {into}"
 
 
 def _fetch(source: CheckpointSource, slot: int, saved: SavedAt, into: Path) -> None:
