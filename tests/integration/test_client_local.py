@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import resource
 import signal
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from policies import RUN, publish_one
 from watching import Watcher, client_env, is_kept, seen, syncd, watching
 
 from syncd.commands.way import default_name
-from syncd.outbox import Outbox, read_contributions
+from syncd.outbox import Outbox
 from syncd.shared.inbox import Inbox
 from syncd.store import Shared, Version, versions
 
@@ -60,21 +59,6 @@ def inbox_of(shared: Shared, name: str) -> list[Path]:
     return list((shared.inbox_folder).glob(f"*/new/{RUN}/*/{name}"))
 
 
-@pytest.mark.long
-def test_policies_come_and_experience_goes_while_it_watches(watcher: Watcher, shared: Shared, folder: Path) -> None:
-    for seq in range(1, 6):
-        publish_one(shared, 1, seq)
-        wait_for(lambda seq=seq: is_here(folder, Version(1, seq)), "the policy")
-        assert Outbox(folder).offer(RUN, 0, f"segment {seq}".encode())
-        wait_for(lambda: Outbox(folder).count() == 0, "the segment to leave")
-    wait_for(lambda: read_contributions(folder).sent == 5, "the counts")
-    assert len(inbox_of(shared, "*")) == 5
-    wait_for(lambda: watcher.word().policies == 5, "its word")  # type: ignore[union-attr]
-    word = watcher.word()
-    assert word is not None
-    assert word.latency.count == 5
-
-
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_told_to_end_it_ends_and_leaves_nobody_behind(
     watcher: Watcher, folder: Path, number: signal.Signals, code: int
@@ -85,16 +69,6 @@ def test_told_to_end_it_ends_and_leaves_nobody_behind(
     wait_for(lambda: not any(map(started_at, servers)), "the end of the server")
     assert not is_kept(folder)
     assert "Traceback" not in watcher.said()
-
-
-@pytest.mark.long
-def test_a_second_client_is_told_who_keeps_the_mirror(
-    watcher: Watcher, shared: Shared, folder: Path, env: dict[str, str]
-) -> None:
-    for verb in ("watch", "pull"):
-        done = syncd(verb, str(shared.path), str(folder), env=env)
-        assert done.returncode == 2
-        assert f"`syncd watch` (pid {watcher.pid})" in done.stderr
 
 
 @pytest.mark.long
@@ -231,34 +205,6 @@ def test_a_damaged_policy_is_named_and_the_last_good_one_stays(
     assert [each["version"] for each in json.loads(other.stdout)["policies"]] == ["1-3"]
 
 
-@pytest.mark.long
-def test_a_full_disk_is_one_sentence_and_the_next_try_goes_on(
-    shared: Shared, folder: Path, env: dict[str, str]
-) -> None:
-    manifest = publish_one(shared, 1, 1, wide=WIDE)
-    publish_one(shared, 1, 1, slot=1)
-    limit = manifest.blob.bytes // 2
-
-    def quota() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))  # no file may be longer: EFBIG, as a quota's EDQUOT
-
-    done = syncd("pull", str(shared.path), str(folder), env=env, preexec_fn=quota)
-    assert done.returncode == 7
-    assert done.stderr.count("\n") == 1
-    assert "[storage.unwritable]" in done.stderr
-    assert seen(folder, RUN) is None
-    done = syncd("pull", str(shared.path), str(folder), env=env)
-    assert done.returncode == 0
-    assert is_here(folder, Version(1, 1))
-
-
-def test_before_the_first_policy_a_pull_says_so(shared: Shared, folder: Path, env: dict[str, str]) -> None:
-    done = syncd("pull", str(shared.path), str(folder), env=env)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("nothing there yet: ")
-    assert syncd("status", str(folder), env=env).stdout.startswith(f"no syncd runs for {folder}")
-
-
 @pytest.mark.parametrize("inner", ["", "shared"])
 def test_a_learners_own_folder_is_never_made_a_mirror(tmp_path: Path, env: dict[str, str], inner: str) -> None:
     """A mirror keeps three policies; there it would clear the learner's away."""
@@ -271,21 +217,3 @@ def test_a_learners_own_folder_is_never_made_a_mirror(tmp_path: Path, env: dict[
         assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
         assert "[mirror.is-a-runs]" in refused.stderr
     assert sorted(run.rglob("*")) == before
-
-
-@pytest.mark.long
-def test_a_mirror_in_which_contributors_were_watched_is_still_one(
-    shared: Shared, folder: Path, env: dict[str, str]
-) -> None:
-    publish_one(shared, 1, 1)
-    assert syncd("pull", str(shared.path), str(folder), env=env).returncode == 0
-    (folder / "v1/inbox/ben/live" / RUN / "0").mkdir(parents=True)
-    assert syncd("pull", str(shared.path), str(folder), env=env).returncode == 0
-    (folder / "v1/inbox/ben/new").mkdir()
-    assert syncd("pull", str(shared.path), str(folder), env=env).returncode == 2
-
-
-def test_checkpoints_of_this_machine_are_not_fetched_by_ssh(shared: Shared, folder: Path, env: dict[str, str]) -> None:
-    refused = syncd("pull", str(shared.path), str(folder), "--checkpoints", env=env)
-    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
-    assert "[sync.local-checkpoints]" in refused.stderr

@@ -76,10 +76,5 @@ def races(tmp_path, publications):
 
 
 @pytest.mark.long
-def test_a_reader_beside_a_writer_never_sees_a_torn_policy(tmp_path):
-    races(tmp_path, 2_500)
-
-
-@pytest.mark.long
 def test_ten_thousand_publications_are_never_torn(tmp_path):
     races(tmp_path, 10_000)

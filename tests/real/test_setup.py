@@ -280,19 +280,6 @@ def test_without_a_terminal_it_says_what_is_missing_and_never_hangs(newcomer: Ne
     assert not list(newcomer.home.rglob("syncd.json")) or "syncd there" in done.stdout
 
 
-def test_another_host_key_than_the_pinned_one_stops_it(newcomer: Newcomer, sshd: Sshd, tmp_path: Path):
-    other = make_key(tmp_path / "other", "another host").split()
-    config = newcomer.home / ".config" / "anchorleg"
-    config.mkdir(parents=True)
-    (config / "known_hosts").write_text(f"[127.0.0.1]:{sshd.port} {other[0]} {other[1]}\n")
-    done = newcomer.run(
-        "setup", f"{sshd.user}@127.0.0.1:/tmp", "--port", sshd.port, "--yes-host-key", sshd.fingerprint()
-    )
-    assert done.returncode == 4
-    assert "[host.other-key]" in done.stderr
-    assert (sshd.logins(), sshd.refusals()) == (0, 0)
-
-
 @pytest.mark.long
 def test_a_friend_with_a_restricted_key(newcomer: Newcomer, sshd: Sshd, tmp_path: Path):
     shared = store.Shared(tmp_path / "run" / "shared")

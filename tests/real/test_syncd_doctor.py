@@ -93,14 +93,6 @@ def test_a_refused_key_is_tried_once(world: World) -> None:
     assert world.sshd.refusals() <= 1
 
 
-def test_a_host_that_is_away_is_told_apart_from_a_refusal(world: World) -> None:
-    world.sshd.stop()
-    code, lines = world.doctor()
-    assert code == 11
-    assert "[connection.port-closed]" in lines["login"][1]
-    assert lines["host key"][0] == "warning"
-
-
 @pytest.mark.long
 def test_a_syncd_or_a_folder_that_is_not_there_is_said(world: World, tmp_path: Path) -> None:
     world.store(command="/nowhere/syncd")

@@ -61,8 +61,8 @@ FLOORS = {
         __main__, cli, commands, tuning, actors, training, demos, showing, live, exporting, wandb, evaluation, sharing,
         checkpoints, algorithms, buffers, nets, envs, config, history, machine, state streams, errors""",
     "syncd": """
-        __main__, cli, commands, doctor, background, access laptop, outbox streamed transports, store wire, shared,
-        played remote, errors""",
+        __main__, cli, commands, doctor, background, access laptop, outbox played streamed transports, store wire,
+        shared, remote, errors""",
     "viewer": """
         __main__, cli, showing, forward, lines export, server, live sources, learning timeline troubles,
         curves pacing, model, errors""",

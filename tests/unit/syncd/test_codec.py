@@ -75,16 +75,6 @@ def test_what_is_not_finite_is_named_and_refused(number):
         rounded({"w": np.float32([0, number])})
 
 
-def test_another_dtype_is_refused():
-    with pytest.raises(ValueError, match="tensor w is float64"):
-        rounded({"w": np.zeros(3)})
-
-
-def test_any_memory_order_gives_the_same_bytes():
-    array = np.arange(12, dtype=np.float32).reshape(3, 4)
-    assert encode(rounded({"w": array.T})) == encode(rounded({"w": np.ascontiguousarray(array.T)}))
-
-
 @given(st.integers(0, len(SMALL_DATA) - 1), st.integers(1, 255))
 def test_a_flipped_byte_is_an_error_or_finite_numbers_of_the_right_shapes(place, mask):
     """The sum catches flips; the decoder must not crash, allocate or let NaN through even without it."""
@@ -96,20 +86,6 @@ def test_a_flipped_byte_is_an_error_or_finite_numbers_of_the_right_shapes(place,
         return
     assert shapes_of(found) == SMALL_SHAPES
     assert all(np.isfinite(array).all() for array in found.values())
-
-
-@given(st.integers(0, len(SMALL_DATA) - 1))
-def test_a_truncated_blob_is_refused(length):
-    with pytest.raises(DamagedPolicyError):
-        decode(SMALL_DATA[:length], SMALL_SHAPES)
-
-
-@given(st.binary(max_size=200))
-def test_bytes_from_anywhere_are_refused(data):
-    with pytest.raises(DamagedPolicyError):
-        decode(data, SMALL_SHAPES)
-    with pytest.raises(DamagedPolicyError):
-        decode(SMALL_DATA + b"\0" + data, SMALL_SHAPES)
 
 
 @given(st.binary(min_size=10, max_size=10))
@@ -149,9 +125,6 @@ class TestBombs:
             self.decoded(found_frame)
         return caught.value
 
-    def test_the_right_one_is_read(self):
-        assert self.decoded(frame(bytes(8)))["w"].tolist() == [0, 0, 0, 0]
-
     def test_a_gigabyte_that_says_so(self):
         bomb = zstandard.ZstdCompressor().compressobj(size=1 << 30)
         data = b"".join(bomb.compress(bytes(1 << 20)) for _ in range(1 << 10)) + bomb.flush()
@@ -166,17 +139,6 @@ class TestBombs:
         honest[5] = 8  # the content size's only byte
         assert zstandard.get_frame_parameters(bytes(honest)).content_size == 8
         self.refused(bytes(honest))
-
-    def test_two_frames(self):
-        self.refused(frame(bytes(8)) + frame(bytes(8)))
-
-    def test_an_empty_one(self):
-        self.refused(b"")
-
-
-def test_raw_bytes_are_two_a_number():
-    assert raw_bytes(SMALL_SHAPES) == 10
-    assert raw_bytes({"s": ()}) == 2
 
 
 def test_reading_takes_three_times_what_it_reads():

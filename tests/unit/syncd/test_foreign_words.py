@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import struct
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,8 @@ from policies import publish_one
 from refused import refused
 
 from syncd.access.settings import Settings, load_settings, settings_file, store_settings
-from syncd.access.survey import findings, how_to_install
+from syncd.access.survey import findings
 from syncd.errors import DamagedPolicyError, RemoteError
-from syncd.laptop.status import StatusWriter, read_status, status_file
 from syncd.outbox import MAX_REASONS, OTHER_REASON, Outbox, read_contributions
 from syncd.remote import Remote
 from syncd.store import Manifest, Shared, parse_manifest
@@ -91,22 +89,6 @@ def test_a_manifest_with_words_that_are_none_is_refused(
     assert caught.value.id == "policy.bad-field"
 
 
-@pytest.mark.parametrize("release", ["3.1.1", "3", "3.1.1.post1", "3.1.1rc2", "3.1.1.dev0+g0a1b2c3"])
-def test_releases_as_packages_have_them_are_taken(manifest: Manifest, release: str) -> None:
-    suite = manifest.suite.model_copy(update={"packages": {"metaworld": release}})
-    assert parse_manifest(manifest.model_copy(update={"suite": suite}).sealed().to_bytes()).suite == suite
-
-
-def test_an_older_clients_word_is_harmless_too(tmp_path: Path) -> None:
-    writer = StatusWriter(tmp_path, "cluster:/srv/run", pull=True, push=True)
-    writer.tell("offline", error="it broke")
-    value = json.loads(status_file(tmp_path).read_bytes()) | {"error": EVIL, "troubles": [EVIL]}
-    status_file(tmp_path).write_text(json.dumps(value))
-    word = read_status(tmp_path)
-    assert word is not None
-    assert all(text.isprintable() and "owned" in text for text in (word.error, *word.troubles))
-
-
 def test_reasons_are_counted_and_no_more_of_them_kept_than_there_are(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path)
     for number in range(3 * MAX_REASONS):
@@ -132,25 +114,10 @@ def test_a_folder_that_the_other_side_names_is_a_path(path: str) -> None:
     assert str(caught.value).isprintable()
 
 
-def test_a_folder_that_the_other_sides_run_names_is_a_path() -> None:
-    run = json.dumps({"folder": "/srv/run", "config": {"collaboration": {"shared_dir": "/srv/\x1b[2J"}}})
-    with pytest.raises(RemoteError):
-        findings(answered(**{"is": "", "run": run}), "run")
-
-
-def test_a_run_that_the_other_side_nests_too_deeply_says_nothing() -> None:
-    assert findings(answered(**{"is": "", "run": "[" * 100_000}), "run").shared == "/srv/run"
-
-
 @pytest.mark.parametrize("command", ["syncd", "/opt/bin/syncd\x1b[2J", "/bin/rm", "/opt/syncd/", "-x/syncd"])
 def test_a_program_that_the_other_side_names_is_a_syncd(command: str) -> None:
     assert findings(answered(syncd=command), "run").command is None
     assert findings(answered(syncd=command), "run", "/opt/bin/my-syncd").command == "/opt/bin/my-syncd"
-
-
-def test_the_advice_to_install_is_one_word_for_each_name() -> None:
-    words = shlex.split(how_to_install("AD\\me@cluster")["copy"])
-    assert "AD\\me@cluster:anchorleg-source/" in words
 
 
 def test_settings_that_could_not_be_read_back_are_not_written(tmp_path: Path) -> None:

@@ -161,12 +161,6 @@ def test_what_the_inbox_has_no_room_for_stays_where_it_is(shared):
     assert collect(shared) == [sum_of(b"some rows")]
 
 
-def test_one_account_leaves_a_bounded_number(shared):
-    deposit = Deposit(shared, most_waiting=2)
-    assert [deposit.offer(RUN, 0, b"%d" % number) for number in range(3)] == [True, True, False]
-    assert deposit.count() == 2
-
-
 def test_who_was_dropped_is_told_and_gives_no_more(shared):
     given(shared, b"the first")
     collect(shared)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from policies import a_draft, publish_one
+from policies import publish_one
 from refused import refused
 
 from syncd.errors import DamagedPolicyError
 from syncd.shared.layout import Shared, Version
-from syncd.shared.manifest import MAX_GROWTH, MAX_MANIFEST_BYTES, MAX_RAW_BYTES, Manifest, parse_manifest
+from syncd.shared.manifest import MAX_GROWTH, MAX_RAW_BYTES, Manifest, parse_manifest
 
 VERSIONS = st.builds(Version, st.integers(0, 999_999), st.integers(0, 999_999_999))
 
@@ -36,24 +35,6 @@ def changed(manifest, **more):
 def test_versions_compare_as_their_files_names_do(one, other):
     assert (one < other) == (one.file_name < other.file_name)
     assert Version.parse(str(one)) == one == Version.of_file(one.file_name)
-
-
-@pytest.mark.parametrize("text", ["", "3", "3-", "-3-4", "3-4-5", "03-4", "3-4\n", "a-b", "1000000-0", "³-4"])
-def test_what_is_no_version_is_refused(text):
-    with pytest.raises(ValueError, match="no version"):
-        Version.parse(text)
-
-
-@pytest.mark.parametrize(
-    "name", ["000003-000000017.json.tmp", ".000003-000000017.json.1.ab.tmp", "3-17.json", "LATEST.json", ""]
-)
-def test_foreign_names_are_no_versions(name):
-    assert Version.of_file(name) is None
-
-
-def test_a_manifest_survives_the_disk(manifest):
-    assert parse_manifest(manifest.to_bytes()) == manifest
-    assert str(manifest.version) == "3-17"
 
 
 def test_a_flipped_bit_anywhere_shows(manifest):
@@ -84,13 +65,6 @@ def test_any_text_is_a_manifest_or_a_damaged_one(data):
         parse_manifest(text)
 
 
-def test_deep_and_long_ones_are_refused():
-    with pytest.raises(DamagedPolicyError):
-        parse_manifest(b"[" * 100_000)
-    with refused("policy.manifest-too-large"):
-        parse_manifest(b" " * (MAX_MANIFEST_BYTES + 1))
-
-
 @pytest.mark.parametrize(
     ("fields", "name"),
     [
@@ -107,12 +81,6 @@ def test_fields_of_the_publishers_own_are_checked_too(manifest, where, fields, n
     policy = manifest.policy.model_dump(mode="json") | {where: fields}
     with refused("policy.bad-field", field=f"policy.{where}" + name):
         parse_manifest(json.dumps(manifest.model_dump(mode="json") | {"policy": policy}).encode())
-
-
-def test_tasks_that_are_none_are_no_tasks(manifest):
-    for tasks in (None, "reach-v3", [1, 2]):
-        policy = manifest.policy.model_copy(update={"spaces": {"tasks": tasks}})
-        assert manifest.model_copy(update={"policy": policy}).tasks == ()
 
 
 @pytest.mark.parametrize("other", [1, 3])
@@ -145,12 +113,6 @@ def test_fields_are_checked_and_named(manifest, change, field):
         change = {"blob": manifest.blob.model_dump(mode="json") | change["blob"]}
     with refused("policy.bad-field", field=field):
         parse_manifest(changed(manifest, **change))
-
-
-def test_a_draft_with_a_name_that_is_none_is_refused(tmp_path):
-    place = Shared(tmp_path).slot("a", 0)
-    with pytest.raises(ValueError, match="run_id"):
-        a_draft(dataclasses.replace(place, run_id="a/b"), 0, 0)
 
 
 @pytest.mark.parametrize(
