@@ -42,6 +42,7 @@ _NEEDED = {
     "rename over a file": "a crash could leave torn files",
     "link": "two controllers could both own the run: the lease and each job's claim are hard links",
     "rename of a folder": "checkpoints are published by a rename",
+    "time of a file": "how old a file is cannot be told",
 }
 
 
@@ -146,22 +147,18 @@ def _gpus_here(facts: LoginFacts) -> Judgements:
 def _folder(facts: LoginFacts) -> Judgement:
     told = facts.folder
     where = f"{told.path} ({told.kind})" if told.kind else told.path
-    broken = [step for step in told.steps if step.error]
-    if fatal := next((step for step in broken if step.name in _NEEDED), None):
+    if fatal := next((step for step in told.steps if step.error), None):
         return problem(
             f"{where}: {fatal.name} does not work ({fatal.error}); {_NEEDED[fatal.name]}",
             "set run_dir to a folder on a disk, a volume or NFS: mounted buckets are none of them",
         )
-    if broken:
-        found = f"{where}: {'; '.join(f'{step.name}: {step.error}' for step in broken)}"
-        return warning(found, "a run can live with it")
     if slow := [step for step in told.steps if step.seconds >= SLOW_STEP_S]:
         found = f"{where}: {', '.join(f'{step.name} took {step.seconds:.1f} s' for step in slow)}"
         return warning(found, "saves and hand-overs take longer")
     if told.kind in MEMORY_KINDS:
         return warning(f"{where}: memory of this machine, which no other node sees", "set run_dir to a shared disk")
     took = max((step.seconds for step in told.steps), default=0.0)
-    return ok(f"{where}: rename, link, fsync and unlink work, the slowest in {1000 * took:.0f} ms")
+    return ok(f"{where}: rename, link and fsync work, the slowest in {1000 * took:.0f} ms")
 
 
 def _space(facts: LoginFacts) -> Judgements:

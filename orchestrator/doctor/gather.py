@@ -5,14 +5,12 @@ Everything that it asks has a time limit; nothing that it makes stays.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
 import resource
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,11 +31,11 @@ from orchestrator.run.starting import commands_of, gpus_in_vain, missing_script
 
 #: `orchestrator` uses these; sacct may be missing (a site without history is a supported one).
 COMMANDS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo")
-#: logind reads its own file, then the fragments of these folders, by name (logind.conf(5)).
-LOGIND_FILE = "/etc/systemd/logind.conf"
-LOGIND_FOLDERS = ("/usr/lib/systemd/logind.conf.d", "/run/systemd/logind.conf.d", "/etc/systemd/logind.conf.d")
-
-_KILLS = re.compile(r"^\s*KillUserProcesses\s*=\s*(\w+)", re.MULTILINE)
+#: systemd's own word on whether it ends a user's processes at logout; `b true` where it does (busctl(1)).
+LOGIND = (
+    "busctl", "get-property", "org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager",
+    "KillUserProcesses",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -191,27 +189,13 @@ def python_facts(subject: Subject) -> PythonFacts:
 def host_facts(env: Mapping[str, str]) -> HostFacts:
     """What this machine does to processes that stay after a logout, and for how long."""
     cpu_s, _ = resource.getrlimit(resource.RLIMIT_CPU)
-    kills = Path("/run/systemd/system").exists() and kills_user_processes(logind_texts())
+    kills = printed(*LOGIND, env=env).strip() == "b true"
     asked = ("loginctl", "show-user", str(os.getuid()), "--property=Linger", "--value")
     return HostFacts(
         ends_at_logout=kills and printed(*asked, env=env).strip() != "yes",
         cpu_limit_s=None if cpu_s == resource.RLIM_INFINITY else cpu_s,
         in_job=os.environ.get("SLURM_JOB_ID", ""),
     )
-
-
-def logind_texts() -> Iterator[str]:
-    """Logind's configuration, in the order in which later files win."""
-    fragments = [path for folder in LOGIND_FOLDERS for path in sorted(Path(folder).glob("*.conf"))]
-    for path in (Path(LOGIND_FILE), *fragments):
-        with contextlib.suppress(OSError):
-            yield path.read_text(errors="replace")
-
-
-def kills_user_processes(texts: Iterable[str]) -> bool:
-    """Whether logind ends a user's processes at logout (its default as shipped is no; logind.conf(5))."""
-    stated = [match for text in texts for match in _KILLS.findall(text)]
-    return bool(stated) and stated[-1].lower() in {"yes", "true", "on", "1"}
 
 
 def try_folder(path: Path, *, clock: Callable[[], float] = time.time) -> FolderFacts:
@@ -233,9 +217,8 @@ def try_folder(path: Path, *, clock: Callable[[], float] = time.time) -> FolderF
     tries: tuple[tuple[str, Callable[[], str | None]], ...] = (
         ("mkdir", trial.mkdir),
         ("write and fsync", lambda: write_bytes(trial / "file", b"one")),
-        ("rename over a file", lambda: _replace(trial)),
+        ("rename over a file", lambda: write_bytes(trial / "file", b"two")),
         ("link", lambda: _link(trial)),
-        ("unlink while open", lambda: _unlink_open(trial)),
         ("rename of a folder", lambda: _rename_folder(trial)),
         ("time of a file", measure_skew),
     )
@@ -249,8 +232,6 @@ def try_folder(path: Path, *, clock: Callable[[], float] = time.time) -> FolderF
         if steps[0].error:
             break
     shutil.rmtree(trial, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        trial.rmdir()  # what NFS keeps of a removed open file goes with a moment's delay
     free_bytes, free_files = free_room(parent)
     return FolderFacts(
         path=str(parent),
@@ -262,11 +243,6 @@ def try_folder(path: Path, *, clock: Callable[[], float] = time.time) -> FolderF
     )
 
 
-def _replace(trial: Path) -> str | None:
-    write_bytes(trial / "file", b"two")
-    return None if (trial / "file").read_bytes() == b"two" else "the old content is still there"
-
-
 def _link(trial: Path) -> str | None:
     """The lease and the jobs' claims rest on this: exactly one of two gets the name."""
     if why := why_no_links(trial):
@@ -276,15 +252,6 @@ def _link(trial: Path) -> str | None:
     if create_exclusive(trial / "claim", b"second"):
         return "a name was taken twice"
     return None if (trial / "claim").read_bytes() == b"first" else "the second writer won"
-
-
-def _unlink_open(trial: Path) -> str | None:
-    with open(trial / "open", "w+b") as file:
-        file.write(b"still here")
-        file.flush()
-        os.unlink(trial / "open")
-        file.seek(0)
-        return None if file.read() == b"still here" else "its content was gone"
 
 
 def _rename_folder(trial: Path) -> str | None:

@@ -32,10 +32,8 @@ QUESTION_TIMEOUT_S = 15.0
 LOAD_TIMEOUT_S = 60.0
 #: With less left than this no new look is begun: the report must be complete before the walltime.
 RESERVE_S = 12.0
-#: Of the squares of ones that torch multiplies on the GPU; their product's sum is this to the third power.
-SIDE = 64
 #: What is looked at, in this order, each by the method of its name; a report has a part for each.
-LOOKS = ("end", "limits", "slurm", "gpu", "container", "program", "cuda", "drawing")
+LOOKS = ("end", "limits", "slurm", "gpu", "container", "program", "cuda")
 #: What the trainer loads.
 PACKAGES = ("torch", "numpy", "metaworld", "mujoco", "gymnasium", "safetensors")
 
@@ -49,13 +47,13 @@ for name in {PACKAGES!r}:
         found[name] = ""
 print(json.dumps({{"python": sys.version.split()[0], "packages": found}}))
 """
-_CUDA = f"""
+_CUDA = """
 import json, torch
-found = {{"built_for": torch.version.cuda, "available": torch.cuda.is_available(), "devices": []}}
+found = {"built_for": torch.version.cuda, "available": torch.cuda.is_available(), "devices": []}
 if found["available"]:
     every = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
-    found["devices"] = [{{"name": one.name, "memory_bytes": one.total_memory}} for one in every]
-    found["sum"] = float((torch.ones({SIDE}, {SIDE}, device="cuda") @ torch.ones({SIDE}, {SIDE}, device="cuda")).sum())
+    found["devices"] = [{"name": one.name, "memory_bytes": one.total_memory} for one in every]
+    torch.ones(64, 64, device="cuda").square().sum().item()
 print(json.dumps(found))
 """
 
@@ -152,33 +150,18 @@ class Probe:
 
     def cuda(self) -> dict[str, Any] | None:
         """Whether torch can multiply on the GPU. None: there is no torch."""
-        return last_json(self.run_python(["-c", _CUDA])) if self.has("torch") else None
-
-    def drawing(self) -> dict[str, Any] | None:
-        """Which way MuJoCo can draw: EGL on the GPU, else OSMesa on the CPU. None: there is no mujoco."""
-        if not self.has("mujoco"):
-            return None
-        tried: dict[str, Any] = {}
-        for way in ("egl", "osmesa"):
-            answer = self.run_python(["-m", "trainer.machine.glprobe"], MUJOCO_GL=way)
-            tried[way] = {"works": answer["code"] == 0, "words": answer["err"]}
-            if answer["code"] == 0:
-                break
-        return tried
+        has_torch = self.report.get("program", {}).get("packages", {}).get("torch")
+        return last_json(self.run_python(["-c", _CUDA])) if has_torch else None
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
-    def has(self, package: str) -> bool:
-        """Whether the program's Python has this package."""
-        return bool(self.report.get("program", {}).get("packages", {}).get(package))
-
-    def run_python(self, words: list[str], **more: str) -> dict[str, Any]:
+    def run_python(self, words: list[str]) -> dict[str, Any]:
         """Run the program's Python, in its image where there is one."""
-        return self.inside([self.spec["program_python"], "-P", *words], **more)
+        return self.inside([self.spec["program_python"], "-P", *words])
 
-    def inside(self, command: list[str], **more: str) -> dict[str, Any]:
-        """Run a command in the program's image, where there is one. `more`: variables of its environment."""
-        env = {name: value for name, value in self.environ.items() if name != "PYOPENGL_PLATFORM"} | more
+    def inside(self, command: list[str]) -> dict[str, Any]:
+        """Run a command in the program's image, where there is one."""
+        env = dict(self.environ)
         if self.spec["own_program"] and (setups_path := env.pop("ANCHORLEG_SETUP_PYTHONPATH", "")):
             env["PYTHONPATH"] = f"{env['PYTHONPATH']}:{setups_path}"  # as the shim does
         if container := self.spec.get("container"):

@@ -14,7 +14,6 @@ from anchorleg.findings import Check, Judgement, Judgements, ok, problem, warnin
 from anchorleg.words import sized
 from orchestrator.config import EARLY_SIGNAL_S, RunConfig
 from orchestrator.doctor.checks import clock_of
-from orchestrator.doctor.probe import SIDE
 from orchestrator.doctor.probing import ProbeResult
 from orchestrator.executors.base import SubmitRefused
 from orchestrator.executors.slurm_text import read_submission
@@ -161,7 +160,9 @@ def _torch(probed: Probed) -> Judgements:
     if not cuda:
         return None
     if cuda.get("available"):
-        return _multiplied(cuda, inside)
+        devices = [one for one in cuda.get("devices") or [] if isinstance(one, dict)]
+        names = ", ".join(f"{one.get('name')} ({sized(one.get('memory_bytes') or 0)})" for one in devices)
+        return ok(f"torch (CUDA {cuda.get('built_for')}) sees {names}{inside}, and computes on it")
     if not wanted or (probed.executor == "local" and not there):
         return ok(f"torch computes on the CPU{inside}")
     if not cuda.get("built_for"):
@@ -174,16 +175,6 @@ def _torch(probed: Probed) -> Judgements:
     if probed.config.command is None:
         return problem(found, advice)
     return warning(found, f"of the Python that was asked; if your program uses it: {advice}")
-
-
-def _multiplied(cuda: Report, inside: str) -> Judgement:
-    devices = [one for one in cuda.get("devices") or [] if isinstance(one, dict)]
-    names = ", ".join(f"{one.get('name')} ({sized(one.get('memory_bytes') or 0)})" for one in devices)
-    found = f"torch (CUDA {cuda.get('built_for')}) sees {names}{inside}"
-    if cuda.get("sum") == SIDE**3:
-        return ok(f"{found}, and multiplies on it")
-    advice = "leave this node out (slurm.exclude) and tell the site's admins"
-    return problem(f"{found}, and computes wrongly there: {cuda.get('sum')} in place of {SIDE**3}", advice)
 
 
 def _why_unseen(probed: Probed) -> str:
@@ -207,18 +198,6 @@ def _major(version: object) -> int:
     return int(head) if head.isdigit() else 0
 
 
-def _drawing(probed: Probed) -> Judgements:
-    egl, osmesa = probed.told("drawing", "egl"), probed.told("drawing", "osmesa")
-    if not probed.told("drawing"):
-        return None
-    if egl.get("works"):
-        return ok("MuJoCo draws with EGL")
-    if osmesa.get("works"):
-        return ok(f"MuJoCo draws with OSMesa, on the CPU; EGL does not work ({egl.get('words') or 'no word'})")
-    found = f"MuJoCo draws with neither EGL ({egl.get('words')}) nor OSMesa ({osmesa.get('words')})"
-    return warning(found, "training does not need it; for films install libosmesa6 on the nodes or in the image")
-
-
 CHECKS: tuple[Check[Probed], ...] = (
     Check("probe", _probe),
     Check("signal", _signal),
@@ -230,5 +209,4 @@ CHECKS: tuple[Check[Probed], ...] = (
     Check("program", _program),
     Check("driver", _driver),
     Check("GPU", _torch),
-    Check("drawing", _drawing),
 )

@@ -146,6 +146,7 @@ class Pursuit:
             return f"it was refused: {outcome.words}"
         if isinstance(outcome, Submitted):
             told.job_id = outcome.job_id
+        self.say(f"job {told.job_id or '?'} is submitted, and may wait for {format_duration(self.wait_s)}")
         next_poll_at = submitted_at + 1.0
         gone_at: float | None = None
         while True:
@@ -156,7 +157,7 @@ class Pursuit:
                 return ""
             if told.report and told.pending_s is None:
                 told.pending_s = waited_s
-            self.say(self._words())
+                self.say(f"job {told.job_id} runs on {told.report.get('host')}, and waits for its signal")
             if now >= next_poll_at:
                 next_poll_at = now + QUEUE_S
                 self._poll()
@@ -216,15 +217,6 @@ class Pursuit:
         # A job that was just accepted may be missing once.
         self.unseen = 0 if row is not None else self.unseen + 1
         self.over = (row is not None and row.state is JobState.ENDED) or self.unseen > 1
-
-    def _words(self) -> str:
-        job, report = f"job {self.result.job_id or '?'}", self.result.report
-        if report:
-            what = f"looks at: {report['looking']}" if report.get("looking") else "waits for the signal"
-            return f"{job} runs on {report.get('host')}, {what}"
-        if self.row is not None and self.row.state is JobState.PENDING:
-            return f"{job} waits in the queue ({self.row.reason or 'no reason told'})"
-        return f"{job} is submitted"
 
 
 def output_of(job_dir: Path) -> str:

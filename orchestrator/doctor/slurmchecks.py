@@ -7,7 +7,7 @@ from typing import Any
 
 from anchorleg.findings import Judgement, Judgements, Level, ok, problem, warning
 from anchorleg.words import counted
-from orchestrator.config import EARLY_SIGNAL_S, SLURM_POLL_S, RunConfig, smallest_time_limit_s
+from orchestrator.config import SLURM_POLL_S, RunConfig, smallest_time_limit_s
 from orchestrator.executors.base import Frozen, SubmitRefused, Uncertain
 from orchestrator.executors.site import SiteLimits, SubmitCheck
 from orchestrator.executors.slurm_text import Partition
@@ -17,8 +17,6 @@ from orchestrator.notation import format_duration
 NOT_CONFIGURED = "configuration source"
 #: An ended job must be seen at least twice before Slurm forgets it.
 POLLS_REMEMBERED = 2
-#: A job that trains for less of its walltime than this is mostly overhead.
-WORTH_IT = 0.8
 
 
 class SlurmFacts(Frozen):
@@ -144,18 +142,6 @@ def _longest(row: Partition) -> str:
     return "no time limit" if row.time_limit_s is None else f"at most {format_duration(row.time_limit_s)} a job"
 
 
-def _use_of_job(config: RunConfig, _slurm: SlurmFacts) -> Judgements:
-    before_s = config.lead_seconds + EARLY_SIGNAL_S
-    useful = 1 - before_s / max(1, config.slurm.time_limit)
-    if not 0 < useful < WORTH_IT:
-        return None
-    return warning(
-        f"hand-over may begin {before_s} s before the end, so a job trains for at least {100 * useful:.0f} % "
-        "of its walltime",
-        "ask for a longer time_limit, or lower lead_seconds to a few times what a save takes",
-    )
-
-
 def _job_script(_config: RunConfig, slurm: SlurmFacts) -> Judgements:
     tried = slurm.trial
     if tried is None:
@@ -238,7 +224,6 @@ CHECKS: tuple[tuple[str, Callable[[RunConfig, SlurmFacts], Judgements]], ...] = 
     ("slurmctld", _slurmctld),
     ("accounting", _accounting),
     ("partition", _partition),
-    ("use of a job", _use_of_job),
     ("job script", _job_script),
     ("job limits", _job_limits),
     ("walltime allowed", _walltime_allowed),

@@ -63,13 +63,10 @@ def recommended(findings: tuple[Finding, ...]) -> dict[str, Any]:
 
 def _sent_probe(subject: Subject, facts: LoginFacts, wait_s: float, out: Console, *, silent: bool) -> ProbeResult:
     longest_s = walltime_allowed_s(facts.config, facts.slurm) if facts.slurm is not None else None
-    said = ""
 
     def say(words: str) -> None:
-        nonlocal said
-        if not silent and words != said:
+        if not silent:
             out.print(f"probe: {words}", soft_wrap=True, markup=False)
-        said = words
 
     try:
         return send_probe(subject, wait_s=wait_s, say=say, longest_s=longest_s)

@@ -47,18 +47,18 @@ def ask_slots(run_dir: RunDir, kind: Kind, words: Sequence[str], priority: int |
     slots = slots_named(run.config, words)
     asked = _as_asked_so_far(run, run_dir)
     states = {slot.index: slot.status for slot in asked.slots}
-    useless = [slot for slot in slots if states[slot] in _WITHOUT_USE.get(kind, ())]
-    if len(useless) == len(slots):
+    wanted = tuple(slot for slot in slots if states[slot] not in _WITHOUT_USE.get(kind, ()))
+    if not wanted:
         is_so = f"it is {states[slots[0]]}" if len(slots) == 1 else "each is over, or is so already"
         raise ConfigError("slot.without-use", slots=_named(run.config, slots), kind=kind, why=is_so)
-    wanted = tuple(slot for slot in slots if slot not in useless)
     ask(
         run_dir.disk, run_dir.requests, kind, now=time.time(), after=asked.requests, slots=wanted, priority=priority
     )  # fmt: skip
     verb = "is" if len(wanted) == 1 else "are"
-    more = f" {len(useless)} more had no use for it." if useless else ""
-    notes = _order_note(kind, run.config)
-    return f"{_named(run.config, wanted)} {verb} {_DONE[kind]}.{more} {_who_does_it(run, run_dir)}{notes}"
+    order = run.config.queue.order
+    counts = kind != "priority" or order == "priority"
+    note = "" if counts else f' It counts only where queue.order is "priority"; here it is "{order}".'
+    return f"{_named(run.config, wanted)} {verb} {_DONE[kind]}. {_who_does_it(run, run_dir)}{note}"
 
 
 def _as_asked_so_far(run: Run, run_dir: RunDir) -> Ledger:
@@ -68,12 +68,6 @@ def _as_asked_so_far(run: Run, run_dir: RunDir) -> Ledger:
     for request in requests_after(run_dir.disk, run_dir.requests, ledger.requests):
         ledger = with_request(ledger, request, run.config.run_name)
     return ledger
-
-
-def _order_note(kind: Kind, config: RunConfig) -> str:
-    if kind != "priority" or config.queue.order == "priority":
-        return ""
-    return f' It counts only where queue.order is "priority"; here it is "{config.queue.order}".'
 
 
 def _who_does_it(run: Run, run_dir: RunDir) -> str:

@@ -7,7 +7,6 @@ import os
 import shlex
 import time
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from anchorleg.words import counted
 from orchestrator.config import RunConfig, check_start, training_identity
@@ -15,7 +14,6 @@ from orchestrator.controller import Controller
 from orchestrator.decisions.models import Abort, Action, Cancel, HandOver, Release, Slot, Submit
 from orchestrator.decisions.requests import Control
 from orchestrator.decisions.turns import in_turn, turns_of
-from orchestrator.executors.base import Executor, Poll
 from orchestrator.hosts.host import already_finished, is_paused, notes_of, waiting_for_start, wish_of
 from orchestrator.hosts.notice import grace_of
 from orchestrator.notation import format_duration
@@ -127,33 +125,16 @@ def dry_stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None) -> Rehear
 def _rehearsed(
     command: str, run: Run, run_dir: RunDir, wish: Control, notes: list[str], *, again: bool = False
 ) -> Rehearsal:
-    executor = _Looking(make_executor(run, run_dir))
+    executor = make_executor(run, run_dir)
     controller = Controller(run, run_dir, Onlooker(), executor, poll_s=run.poll_s)
     if again:
         controller.reactivate()
         if controller.over and not is_paused(controller.ledger):
             notes.append(already_finished(run.config))
     actions = tuple(controller.preview(wish))
-    if executor.seen is not None and executor.seen.error is not None:
-        notes.append(f"the queue cannot be seen ({executor.seen.error}): nothing would be submitted until it can")
+    if (error := executor.poll().error) is not None:
+        notes.append(f"the queue cannot be seen ({error}): nothing would be submitted until it can")
     return Rehearsal(command, run.config.run_name, str(run_dir.path), actions, tuple(notes))
-
-
-class _Looking:
-    """An executor that is only asked, and remembers the answer. Submitting is not in it."""
-
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
-        self.seen: Poll | None = None
-
-    def poll(self) -> Poll:
-        self.seen = self._executor.poll()
-        return self.seen
-
-    def __getattr__(self, name: str) -> Any:
-        if name in {"submit", "cancel", "wake", "release"}:
-            raise AttributeError(f"a rehearsal must not {name}")
-        return getattr(self._executor, name)
 
 
 def _summary(config: RunConfig, run_dir: RunDir, executor: str) -> list[str]:

@@ -56,11 +56,8 @@ def _server(environ: Mapping[str, str]) -> str:
 
 def _has_key(server: str, environ: Mapping[str, str], home: Path) -> bool:
     """Whether `wandb login` was typed for that server. What cannot be read is taken for no key."""
-    named = [user_path(environ["NETRC"])] if environ.get("NETRC") else []
-    for path in named or [home / ".netrc", home / "_netrc"]:
-        try:
-            if netrc.netrc(str(path)).authenticators(server) is not None:
-                return True
-        except (OSError, netrc.NetrcParseError, UnicodeDecodeError):
-            continue
-    return False
+    path = user_path(environ["NETRC"]) if environ.get("NETRC") else home / ".netrc"
+    try:
+        return netrc.netrc(str(path)).authenticators(server) is not None
+    except (OSError, netrc.NetrcParseError, UnicodeDecodeError):
+        return False

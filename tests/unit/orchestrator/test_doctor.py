@@ -18,7 +18,6 @@ from anchorleg.disks import filesystem_of, parse_quota
 from orchestrator.config import RunConfig, parse_config
 from orchestrator.doctor.gather import (
     gather,
-    kills_user_processes,
     slurm_facts,
     subject_of,
     try_folder,
@@ -67,7 +66,7 @@ def test_start_and_doctor_go_by_the_links_and_not_by_what_a_mount_remembers(
     real = os.stat
     monkeypatch.setattr(os, "stat", remembered)
     prepare_folder(RunDir(tmp_path / "run"))
-    assert [step.error for step in try_folder(tmp_path).steps] == [""] * 7
+    assert [step.error for step in try_folder(tmp_path).steps] == [""] * 6
     monkeypatch.setattr(os, "link", shutil.copy)
     with refused("run-dir.no-hard-links", why="a link is a copy there"):
         prepare_folder(RunDir(tmp_path / "run"))
@@ -178,12 +177,6 @@ def test_the_filesystem_of_a_path_is_the_deepest_mount() -> None:
     assert filesystem_of(Path("/my home/runs"), mounts) == "nfs4"
     assert filesystem_of(Path("/my home/tmp/x"), mounts) == "tmpfs"
     assert filesystem_of(Path("/etc"), mounts) == "ext4"
-
-
-def test_the_last_word_of_logind_counts() -> None:
-    assert not kills_user_processes(["#KillUserProcesses=yes\n"])
-    assert kills_user_processes(["#KillUserProcesses=no\n", "[Login]\nKillUserProcesses=yes\n"])
-    assert not kills_user_processes(["KillUserProcesses=yes\n", "KillUserProcesses=no\n"])
 
 
 @pytest.mark.parametrize(
