@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.commands import completion
-from orchestrator.commands.options import ConfigOption, locate
+from orchestrator.commands.options import ConfigOption, locate, run_names, slots_of
 
 if TYPE_CHECKING:
     from orchestrator.decisions.requests import Kind
@@ -17,12 +16,12 @@ SlotsArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="SLOT...", help='Numbers, ranges ("0-3") or names of slots; * stands for any letters.',
-        autocompletion=completion.slots,
+        autocompletion=slots_of,
     ),
 ]  # fmt: skip
 RunOption = Annotated[
     str | None,
-    typer.Option("--run", help="Name or id of the run; default: this folder's.", autocompletion=completion.run_names),
+    typer.Option("--run", help="Name or id of the run; default: this folder's.", autocompletion=run_names),
 ]
 
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from anchorleg.files import patiently
 from anchorleg.words import lines_shown
 from orchestrator.config import RunConfig
-from orchestrator.configwarnings import warnings_of
+from orchestrator.configwarnings import wandb_notes, warnings_of
 from orchestrator.controller import Controller
 from orchestrator.decisions.models import Ledger, SlotStatus
 from orchestrator.decisions.requests import TIME_OVER, Control
@@ -38,7 +38,6 @@ from orchestrator.hosts.display import RunDisplay, interruptions
 from orchestrator.hosts.hook import Hook
 from orchestrator.hosts.notice import PREEMPTED, notices_heeded
 from orchestrator.processes import is_alive
-from orchestrator.run import wandbnotes
 from orchestrator.run.begin import begin, executor_for, prepare_folder
 from orchestrator.run.code import code_hash, fix_code
 from orchestrator.run.lease import TTL_S, Lease, living_owner, silent_for, wait_for_word
@@ -134,7 +133,7 @@ def notes_of(asked: StartRequest) -> list[str]:
     config = asked.config
     here = visible_gpus(os.environ) if executor_of(asked) == "local" else ()
     shared = sharing(here, config.places, config.slurm.gpus)
-    wandb = wandbnotes.notes(config.wandb, os.environ)
+    wandb = wandb_notes(config.wandb, os.environ)
     return [*warnings_of(config), *([shared] if shared else []), *wandb, *asked.notes]
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,8 +13,6 @@ import time
 from pathlib import Path
 
 import pytest
-from daemons import PATIENCE_S
-from needs import need
 from relay import COMMAND_TIMEOUT_S, REPOSITORY, NewRelay, Relay
 
 from orchestrator.errors import LeaseHeld
@@ -61,37 +58,6 @@ class TestStartBesideALivingController:
 
 
 class TestTakeOver:
-    @pytest.mark.long
-    def test_a_machine_that_was_renamed_knows_its_dead_owner_and_its_jobs(self, new_relay: NewRelay) -> None:
-        relay = new_relay(total=50, held_at=10)
-        controller = relay.spawn("start")
-        relay.wait_for_step(3)
-        assert "alive" not in self.renamed(relay, "status", "--json").stderr
-        refused = self.renamed(relay, "start")
-        assert refused.returncode == 4, refused.stderr
-        controller.kill()
-        controller.wait()
-        relay.release()
-
-        done = self.renamed(relay, "start")
-
-        assert done.returncode == 0, done.stderr + done.stdout
-        relay.assert_exactly_once(50)
-        assert relay.attempts() == [0]
-
-    @staticmethod
-    def renamed(relay: Relay, *words: str) -> subprocess.CompletedProcess[str]:
-        """`orchestrator WORDS` where the machine calls itself otherwise."""
-        unshare = shutil.which("unshare")
-        may = unshare and subprocess.run([unshare, "--uts", "true"], check=False, timeout=PATIENCE_S).returncode == 0
-        need("a name of its own for a process", [] if may else ["root, unshare"])
-        assert unshare is not None
-        line = f'hostname elsewhere && exec "$0" -m orchestrator {" ".join(words)}'
-        return subprocess.run(
-            [unshare, "--uts", "sh", "-c", line, sys.executable],
-            cwd=relay.folder, env=relay.env, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False,
-        )  # fmt: skip
-
     @pytest.mark.long
     def test_an_owner_that_hangs_is_taken_over_after_its_lease_and_not_before(self, new_relay: NewRelay) -> None:
         relay = new_relay(total=50, held_at=10)
@@ -251,16 +217,6 @@ class TestTheCommandHook:
         assert facts["run_name"] == told[0][2] == "toy"
         assert Path(facts["run_dir"]) == relay.run_dir
 
-    @pytest.mark.long
-    def test_one_that_fails_or_is_not_there_costs_a_line(self, new_relay: NewRelay) -> None:
-        for number, command in enumerate((["./nowhere.sh"], ["sh", "-c", "echo no mail here >&2; exit 3"])):
-            relay = new_relay(f"toy{number}", command=["true"], notify=command)
-
-            done = relay.run("start")
-
-            assert done.code == 0, done.words
-            assert ("could not be started" in done.out, "ended with 3: no mail here" in done.out).count(True) == 1
-
 
 @pytest.mark.long
 def test_the_crontabs_line_of_the_docs_takes_a_run_to_its_end(new_relay: NewRelay) -> None:
@@ -319,22 +275,3 @@ class TestForATime:
         assert relay.status()["until"] is None
         relay.run("stop")
         going.wait(COMMAND_TIMEOUT_S)
-
-    @pytest.mark.long
-    def test_a_living_controller_hears_of_another_end_and_of_none(self, new_relay: NewRelay) -> None:
-        relay = new_relay(total=20, held_at=5)
-        controller = relay.spawn("start", "--for", "1:00:00")
-        relay.wait_for_step(3)
-        relay.run("start", "--for", "2:00:00", "--set", "slots=3").assert_refused(4, f"process {controller.pid}")
-        told = relay.run("start", "--for", "2-0")
-        assert told.code == 0, told.words
-        assert f", with every job saved: process {controller.pid}" in told.out
-        assert relay.status()["until"] - time.time() > 24 * 3600
-        told = relay.run("start")
-        assert told.code == 0, told.words
-        assert "toy no longer stops at" in told.out
-        assert relay.status()["until"] is None
-        relay.run("start").assert_refused(4, f"process {controller.pid}")
-        relay.release()
-        assert relay.ended(controller) == 0, relay.output()
-        relay.assert_exactly_once(20)

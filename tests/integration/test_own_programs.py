@@ -88,27 +88,6 @@ def test_only_the_newest_checkpoints_stay_over_all_jobs(new_relay: NewRelay) -> 
     assert [n for _, n in relay.journal(0)] == list(range(1, 201))
 
 
-@pytest.mark.long
-def test_a_job_that_was_killed_before_it_could_tidy_up_leaves_that_to_the_next_one(new_relay: NewRelay) -> None:
-    relay = new_relay(command=COMMAND, params={"total": 20}, relay={"keep_checkpoints": 1}, held_at=5)
-    controller = relay.spawn("start")
-    relay.wait_for_step(5)
-    relay.hand_over()
-    relay.wait_for(lambda: len(relay.attempts()) == 2, "the second job")
-    relay.hold_at(10)
-    relay.wait_for_step(10)
-    first = relay.attempt_dir(0) / "checkpoints"
-    (first / "3").mkdir()  # as a removal would have found it, had the job lived to make it
-    (first / ".2.deleted").mkdir()
-    relay.hand_over()
-    relay.release()
-
-    assert relay.ended(controller) == 0, relay.output()
-    tidied(relay)
-    assert checkpoints(relay) == [20]
-    assert list(first.iterdir()) == []
-
-
 def looking_around(folder: Path) -> None:
     """A program beside which its person has installed a package of the name of one of ours."""
     (folder / "look.py").write_text(LOOKS_AROUND)

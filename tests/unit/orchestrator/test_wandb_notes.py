@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from orchestrator.config import parse_config
+from orchestrator.configwarnings import wandb_notes
 from orchestrator.run.begin import KEPT_VARIABLES
-from orchestrator.run.wandbnotes import notes
 from trainer.config.wandb import WandbSection, wandb_environment
 
 KEY = "0123456789abcdef" * 3
@@ -63,7 +63,7 @@ def test_what_is_otherwise_than_expected_is_one_sentence(
     if key_for:
         (tmp_path / ".netrc").write_text(f"machine {key_for}\n  login user\n  password {KEY}\n")
         (tmp_path / ".netrc").chmod(0o600)
-    found = notes(WandbSection(mode=mode), environ, tmp_path)
+    found = wandb_notes(WandbSection(mode=mode), environ, tmp_path)
     assert len(found) == (says is not None)
     assert all((says or "") in one and KEY not in one for one in found)
 
