@@ -43,7 +43,7 @@ from orchestrator.run.ledger import (
     save_ledger,
 )
 from orchestrator.run.rundir import Run, RunDir, load_run, newest_request, requests_after
-from orchestrator.run.submission import drop_old_job_folders, make_job_folders
+from orchestrator.run.submission import drop_old_job_folders, made_again, make_job_folders
 
 #: A full disk or a stale network folder does not mend within a second.
 STORAGE_WAIT_S = 2.0
@@ -185,7 +185,7 @@ class Controller:
         ledger, events = fold(self.ledger, facts)
         # A full disk may keep this look from being written: the next one counts from here all the same.
         self.ledger = ledger.model_copy(update={"written_at": now})
-        for event in events:
+        for event in (*made_again(self.run, self.run_dir, self.ledger, now, self.lease.check), *events):
             self._event(**event)
         self._note_news(before)
         limits = self.limits

@@ -85,6 +85,7 @@ class Shim:
         self.asked_at: float | None = None
         self.terminated = False
         self.start_step = 0
+        self.claimed, self.parent = b"", parent_record(None)
         self.first_progress_at: float | None = None
         self.aborted_at: float | None = None
         self.woken = self.told = False
@@ -107,8 +108,8 @@ class Shim:
         """Take the attempt. False: another job has it; we said so and must not run."""
         make_folder(self.job.attempt_dir)
         start = self.environ.get("SLURM_JOB_START_TIME", "")
-        claim = to_json(self.record(gpus=gpus_of(self.environ), start=start))
-        if create_exclusive(self.job.attempt_dir / "claim", claim):
+        self.claimed = to_json(self.record(gpus=gpus_of(self.environ), start=start))
+        if create_exclusive(self.job.attempt_dir / "claim", self.claimed):
             return True
         winner = read_json_or_none(self.job.attempt_dir / "claim") or {}
         write_json(self.job.attempt_dir / f"duplicate-{self.host}-{os.getpid()}.json", self.record(winner=winner))
@@ -118,6 +119,15 @@ class Shim:
             flush=True,
         )
         return False
+
+    def make_again(self) -> None:
+        """Folders that somebody removed under this job, and its claim; none of a run that is gone. Errors: OSError."""
+        for folder, mode in ((self.job_dir, 0o700), (self.job.attempt_dir, 0o755)):
+            if not folder.is_dir() and (self.job.run_dir / "run.json").exists():
+                make_folder(folder, mode)
+                say(f"{folder} was removed under this job, and is made again")
+                if folder == self.job.attempt_dir and create_exclusive(folder / "claim", self.claimed):
+                    write_json(folder / "parent.json", self.parent)
 
     def unneeded(self) -> str | None:
         """Why a job that was queued behind its predecessor must not run; None: it may."""
@@ -138,7 +148,8 @@ class Shim:
     def decide_parent(self) -> str:
         """Write `parent.json` and return the folder to start from, empty for none. Errors: OSError, ValueError."""
         parent = next(candidates_before(self.job.slot_dir, self.job.attempt), None)
-        write_json(self.job.attempt_dir / "parent.json", parent_record(parent))
+        self.parent = parent_record(parent)
+        write_json(self.job.attempt_dir / "parent.json", self.parent)
         self.start_step = parent.step if parent else 0
         return str(parent.path) if parent else ""
 
@@ -212,6 +223,7 @@ class Shim:
         """Ask the program to hand over: by the file, which is tried until it is there, and by one signal."""
         if not self.told:
             with contextlib.suppress(OSError):
+                self.make_again()
                 is_ours = create_exclusive(self.hand_over_file, b"")
                 self.told = True
                 if self.asked == "SIGUSR2" and not is_ours:
@@ -241,6 +253,7 @@ class Shim:
             if self.watch is not None:
                 self.watch.look()
             try:
+                self.make_again()
                 if self.aborted_at is None and (self.job_dir / "abort").exists():
                     self.aborted_at = time.monotonic()
                     self.asked = "stalled"

@@ -167,8 +167,10 @@ def event(kind: str, slot: Slot, attempt: Attempt, **more: Any) -> Event:
 class Facts:
     """`evidence`: by (slot, attempt). `newest_claims`: by slot, the highest claimed attempt that the ledger does not
     know. `ahead`: tokens of jobs that were queued behind another, of those that the ledger does not know.
-    `since_last_look_s`: how long nobody looked. `disk_full`: the run folder's disk has no room at this moment.
-    `avoids_nodes`: a job can be told where not to run.
+    `since_last_look_s`: how long nobody looked. `disk_full`: the run folder's disk has no room at this moment;
+    `out_of_inodes`: for no file more.
+    `avoids_nodes`: a job can be told where not to run. `trainer`: its program is ours. `lacking`: a job's last
+    words are that a program is missing there, and this machine lacks one, too.
     """
 
     now: float
@@ -185,7 +187,10 @@ class Facts:
     run_name: str = "NAME"
     queue: QueueSection = field(default_factory=QueueSection)
     disk_full: bool = False
+    out_of_inodes: bool = False
     avoids_nodes: bool = True
+    trainer: bool = False
+    lacking: bool = False
 
     def job_dir(self, token: str) -> str:
         """The work folder that identifies a submission."""

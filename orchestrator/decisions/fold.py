@@ -30,7 +30,7 @@ from orchestrator.decisions.models import (
 from orchestrator.decisions.reasons import reason_of
 from orchestrator.decisions.sightings import is_stuck, missing_from, never_accepted, sight
 from orchestrator.decisions.turns import with_metric_of, with_rungs
-from orchestrator.decisions.verdicts import judge, made_progress
+from orchestrator.decisions.verdicts import NO_INODES, NO_SPACE, follows_the_job, judge, made_progress
 from orchestrator.executors.base import JobState
 from orchestrator.sections import QueueSection
 
@@ -251,6 +251,8 @@ def _accuse(
         return memory
     told = attempt.verdict in _BY_CAUSE and (attempt.exit_code is not None or evidence.log_tail.strip())
     cause = attempt.cause.replace(f" on {node}", "") if told else ""
+    if follows_the_job(evidence, trainer=facts.trainer, lacking=facts.lacking):
+        return nodes.without(memory, cause)
     elsewhere = slot.good_node not in {"", node}
     death = Death(slot=slot.index, at=facts.now, cause=cause, served_elsewhere=elsewhere)
     memory, begins = nodes.with_death(memory, node, death)
@@ -327,6 +329,8 @@ def _judged(attempt: Attempt, evidence: Evidence, facts: Facts) -> Attempt:
         gone = Gone(proof="it ended", at=facts.now)
     stalled_s = attempt.quiet_s if attempt.aborted_at is not None else None
     verdict, cause = judge(evidence, gone, over[-1], stalled_s=stalled_s, disk_full=facts.disk_full)
+    if verdict is Verdict.NO_ROOM and facts.out_of_inodes:
+        cause = cause.replace(NO_SPACE, NO_INODES)
     if attempt.ahead and over[-1].cancelled_at is not None:
         verdict, cause = Verdict.NOT_NEEDED, over[-1].cancelled_for
     update = {"verdict": verdict, "cause": cause, "ended_at": gone.at, "node": attempt.node or gone.node}

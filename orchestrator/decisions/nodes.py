@@ -62,6 +62,19 @@ def with_death(nodes: tuple[BadNode, ...], node: str, death: Death) -> tuple[tup
     return (*others, bad), begins
 
 
+def without(nodes: tuple[BadNode, ...], cause: str) -> tuple[BadNode, ...]:
+    """Without the deaths of `cause`, which has turned out to be no node's fault, and the exclusions that they made."""
+    kept = []
+    for bad in nodes:
+        deaths = tuple(death for death in bad.deaths if not cause or death.cause != cause)
+        if len(deaths) == len(bad.deaths):
+            kept.append(bad)
+        elif deaths:
+            until = bad.excluded_until if _is_enough(bad.model_copy(update={"deaths": deaths}), set()) else 0.0
+            kept.append(BadNode(node=bad.node, deaths=deaths, excluded_until=until))
+    return tuple(kept)
+
+
 def _is_enough(bad: BadNode, common: set[str]) -> bool:
     """Whether its deaths make it a bad node. `common`: causes that other nodes have seen, too."""
     counted = [death for death in bad.deaths if death.served_elsewhere or death.cause not in common]

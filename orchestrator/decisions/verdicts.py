@@ -16,8 +16,11 @@ ASKED_TO = "asked to"
 #: The shim's word for a program that it made print its stacks and end.
 STALLED = "stalled"
 
+NO_SPACE = "no space left on the disk"
+#: The kernel has one word for both; who looks at the disk can tell.
+NO_INODES = "no inode left on the disk: it has all the files that it can have"
 _NO_ROOM: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"No space left on device"), "no space left on the disk"),
+    (re.compile(r"No space left on device"), NO_SPACE),
     (re.compile(r"Disk quota exceeded"), "the disk quota is used up"),
 )
 _ROOM_WORDS = frozenset(words for _, words in _NO_ROOM)
@@ -29,6 +32,15 @@ _NO_SHARED_MEMORY = re.compile(
     r"|(?:out of|insufficient) shared memory",
     re.MULTILINE,
 )
+_CPU_LIMIT = "it used up the CPU time that a process may have (`ulimit -t` in a job)"
+_FILE_LIMIT = "a file came to the size that one may have (`ulimit -f` in a job)"
+#: The kernel's signals for them; a shell whose last command died of one ends with 128 more.
+_LIMITS = {
+    -signal.SIGXCPU: _CPU_LIMIT,
+    128 + signal.SIGXCPU: _CPU_LIMIT,
+    -signal.SIGXFSZ: _FILE_LIMIT,
+    128 + signal.SIGXFSZ: _FILE_LIMIT,
+}
 #: What to look for in the end of a log, most specific first: pattern → words for the user.
 CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"CUDA out of memory|OutOfMemoryError", re.IGNORECASE), "the GPU ran out of memory"),
@@ -40,6 +52,8 @@ CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (_NO_SHARED_MEMORY, "the machine's shared memory (/dev/shm) is full"),
     *_NO_ROOM,
+    (re.compile(r"CPU time limit exceeded"), _CPU_LIMIT),
+    (re.compile(r"File size limit exceeded|File too large"), _FILE_LIMIT),
     (re.compile(r"CUDA error|no CUDA-capable device|CUDA driver", re.IGNORECASE), "a CUDA error"),
     (
         re.compile(
@@ -84,6 +98,17 @@ _NOT_AGAIN = "it asked not to be run again (exit code 93)"
 _CRASH = re.compile(r"(?:(.*) \()?((?:exit code|killed by signal) \d+)(?(1)\))", re.DOTALL)
 #: Of a job without any word: an error output needs room, too.
 DISK_FULL = "it left no word, and the disk is full"
+#: In the last lines of a job: what the run itself lacks, wherever the job goes.
+_LACKED_ANYWHERE = re.compile(
+    r"No module named '?(?:anchorleg|orchestrator|trainer|syncd)\b"
+    r"|cannot import name .*\bfrom '(?:anchorleg|orchestrator|trainer|syncd)\b"
+    r"|is not the copy that the run made of our code"  # templates/train.sbatch
+)
+#: What a node does not have. Where the controller's machine has it, it may be the node's fault.
+_LACKED_THERE = re.compile(r"there is no .+: set \"python\"|\S could not be started on |can't open file ")
+LAST_LINES = 5
+#: Of the trainer (docs/errors.md): a config, checkpoints or a combination of both that it cannot use.
+_TRAINERS_OWN = frozenset({2, 3, 4})
 #: Our own reasons to cancel a job for which its node could do nothing. They say how the attempt ended, too.
 LAUNCH_FAILED = "its node failed to start it, twice"
 NEVER_BEGAN = "it ran and never began: slurm.setup, its node, or the shared folder as seen from there, hangs"
@@ -145,6 +170,25 @@ def judge(
     return _by_the_scheduler(evidence, gone, submission, stalled_s, disk_full=disk_full)
 
 
+def lacks_a_program(evidence: Evidence) -> bool:
+    """Whether its last words are that its node does not have the interpreter, the program or its script."""
+    return _LACKED_THERE.search(_last_lines(evidence)) is not None
+
+
+def follows_the_job(evidence: Evidence, *, trainer: bool, lacking: bool) -> bool:
+    """Whether what the attempt ended of would meet its job on every node. `trainer`: its program is ours. `lacking`:
+    one of them is not to be found on the controller's machine either.
+    """
+    if trainer and evidence.exit is not None and evidence.exit.code in _TRAINERS_OWN:
+        return True
+    return _LACKED_ANYWHERE.search(_last_lines(evidence)) is not None or (lacking and lacks_a_program(evidence))
+
+
+def _last_lines(evidence: Evidence) -> str:
+    words = evidence.exit.words if evidence.exit is not None else ""
+    return "\n".join([*_last_words(evidence.log_tail).strip().splitlines()[-LAST_LINES:], words])
+
+
 def _misnamed(evidence: Evidence, ended: Exit) -> str:
     """What it saved under a name that no next job finds; empty where it did not. An attempt that went on from a
     checkpoint knows how they are named: what else lies there is a save that was cut short, or none.
@@ -175,7 +219,7 @@ def _crash(ended: Exit, log_tail: str) -> tuple[Verdict, str]:
     if ended.code == -signal.SIGKILL and (by_slurm := _KILLED_BY_SLURM.search(log_tail)):
         return Verdict.NODE_FAILED, f"Slurm killed it: {by_slurm[1]}"
     how = f"killed by signal {-ended.code}" if ended.code < 0 else f"exit code {ended.code}"
-    cause = ended.words or cause_in(log_tail)
+    cause = ended.words or _LIMITS.get(ended.code) or cause_in(log_tail)
     if cause in _ROOM_WORDS:
         return Verdict.NO_ROOM, f"{cause} ({how})"
     # At the walltime Slurm kills program and shim together, and the shim may live long enough to say so.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +20,7 @@ from anchorleg.files import to_json
 from anchorleg.places import user_path
 from orchestrator.config import RunConfig
 from orchestrator.decisions.models import Ledger, Submit, parse_token
+from orchestrator.decisions.sightings import RECORD_WAIT_S
 from orchestrator.disk import read_json_or_none
 from orchestrator.errors import ConfigError
 from orchestrator.executors.base import JobRequest
@@ -253,6 +254,33 @@ def make_job_folders(run: Run, run_dir: RunDir, submits: Iterable[Submit]) -> di
                 run_dir.disk.remove_tree(run_dir.job(token))
         raise
     return made
+
+
+def made_again(
+    run: Run, run_dir: RunDir, ledger: Ledger, now: float, check: Callable[[], None]
+) -> list[dict[str, Any]]:
+    """What somebody removed under live jobs and they still need, made again: their folders, and their slots' settings.
+    An event for each. `check` is called before: a run that is gone, or another owner's, is left alone. Errors: OSError.
+    """
+    found: list[dict[str, Any]] = []
+    names, slots = run_dir.disk.names(run_dir.jobs), run_dir.disk.names(run_dir.path / "slots")
+    for slot in ledger.slots:
+        for attempt in slot.attempts if slot.occupied else ():
+            # What another machine wrote may not show yet.
+            live = [s for s in attempt.live if now - s.intent_at > RECORD_WAIT_S]
+            if live and str(slot.index) not in slots:
+                check()
+                _write_settings(run, run_dir, slot.index)
+                found.append({"kind": "made again", "slot": slot.index, "what": f"slots/{slot.index}"})
+            for one in live:
+                if one.token not in names:
+                    behind = [a.number for a in slot.attempts for s in a.submissions if s.job_id == one.after]
+                    action = Submit(slot.index, attempt.number, one.token, one.after, max(behind, default=None))
+                    check()
+                    with suppress(FileExistsError, ConfigError):
+                        make_job_folder(run, run_dir, action)
+                        found.append({"kind": "made again", "slot": slot.index, "what": f"jobs/{one.token}"})
+    return found
 
 
 def _write_settings(run: Run, run_dir: RunDir, slot: int) -> None:

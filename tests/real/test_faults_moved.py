@@ -11,7 +11,7 @@ import pytest
 from mounts import bound
 from relay import NewRelay, Relay
 from slurm_cluster import SlurmCluster
-from slurm_relay import ever, on_slurm
+from slurm_relay import ever, on_slurm, start_impatient
 
 
 @pytest.fixture(params=["local", pytest.param("slurm", marks=pytest.mark.slurm)])
@@ -125,3 +125,22 @@ def test_a_job_whose_folder_was_removed_saves_before_it_ends(
     again = relay.run("start", "--set", "training={}")
     assert again.code == 0, again.words
     relay.assert_exactly_once(60)
+
+
+@pytest.mark.long
+@pytest.mark.slurm
+def test_what_a_waiting_job_needs_is_made_again(new_relay: NewRelay, slurm: SlurmCluster) -> None:
+    relay = on_slurm(new_relay, slurm, total=60, slurm={"extra": ["--hold"]})
+    relay.killed("between-ticks", "start")
+    (waiting,) = slurm.squeue()
+    for name in ("jobs", "slots", "code", "requests", "control", "logs"):
+        shutil.rmtree(relay.run_dir / name, ignore_errors=True)
+
+    controller = start_impatient(relay, record=0)  # else a minute, in which another machine's files may show
+    relay.wait_for(lambda: len(relay.events("made again")) == 2, "its folders")
+    assert {event["what"].partition("/")[0] for event in relay.events("made again")} == {"jobs", "slots"}
+    slurm.ask("scontrol", "release", str(waiting.job_id))
+
+    assert relay.ended(controller) == 0, relay.output()
+    relay.assert_exactly_once(60)
+    assert [row.job_id for row in ever(slurm, relay)] == [waiting.job_id]

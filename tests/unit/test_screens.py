@@ -13,6 +13,7 @@ import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,6 +33,10 @@ from orchestrator.screens.status import changes, marks
 from syncd.commands import status as mirror_status
 from syncd.laptop.status import Latency, MirrorView
 from syncd.shared.manifest import Score
+from trainer.commands import demos
+from viewer.lines import AgentLines
+from viewer.model import PageSnapshot
+from viewer.showing import print_lines
 
 #: A title, a cleared screen (by 7 and by 8 bits), a name that runs backwards, nothing seen, a line begun anew, another.
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b2J\u202egnp\u200b\U000e0041\rX\x85Y\nforged"
@@ -181,3 +186,28 @@ def test_a_jobs_output_is_harmless_on_a_terminal_and_as_it_is_in_a_pipe(screen: 
         assert {letter for letter in text if not letter.isprintable()} == {"\n"}
     else:
         assert printed in screen.getvalue()
+
+
+def test_agents_at_play_and_data_sets(screen: Screen, tmp_path: Path) -> None:
+    header = {
+        "origin": HOSTILE,
+        "task": HOSTILE,
+        "step": 1,
+        "return": 1.0,
+        "success": None,
+        "facts": {HOSTILE: HOSTILE},
+    }
+    news, batch = SimpleNamespace(slot=0), SimpleNamespace(header=header, kind="")
+    manifest = SimpleNamespace(
+        source=SimpleNamespace(licence=HOSTILE, kind="films"), spaces=None, cameras=(HOSTILE,), episodes=(), blocks=(),
+        num_frames=1, frame=(3, 64, 64),
+    )  # fmt: skip
+
+    def show() -> None:
+        lines = AgentLines(SimpleNamespace(enter=lambda: None))  # type: ignore[arg-type]
+        lines._once([HOSTILE])
+        lines._say(news, batch)  # type: ignore[arg-type]
+        print_lines(SimpleNamespace(look=lambda *_: hostile(PageSnapshot).model_copy(update={"note": ""})), rounds=1)  # type: ignore[arg-type]
+        demos._show(SimpleNamespace(folder=tmp_path / HOSTILE, manifest=manifest), as_json=False)  # type: ignore[arg-type]
+
+    assert_harmless(screen.show(show))

@@ -198,6 +198,8 @@ def _files(path: Path) -> list[Path]:
     else:
         raise ConfigError("weights.no-such-file", path=path)
     for file in files:
+        if not file.is_file():  # a device or a pipe may have no end
+            raise ConfigError("weights.not-regular", file=file)
         if file.suffix not in {_SUFFIX, *_OF_TORCH}:
             raise ConfigError("weights.other-suffix", file=file)
     size = sum(file.stat().st_size for file in files)

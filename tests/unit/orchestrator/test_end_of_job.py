@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -254,3 +255,35 @@ def test_a_job_that_can_never_write_its_end_says_so_to_the_scheduler(tmp_path: P
     (tmp_path / "slots/0/attempts/0").rmdir()
     assert shim.end(-9) == SHIM_FAILED
     assert waits == list(RECORD_WAITS_S)
+
+
+def test_folders_that_are_removed_under_a_job_are_made_again_with_its_claim(tmp_path: Path) -> None:
+    run, job_dir = tmp_path / "run", tmp_path / "run" / "jobs" / "s0-a0-00000000"
+    job_dir.mkdir(parents=True)
+    (run / "run.json").touch()
+    spec = {"run_dir": str(run), "slot": 0, "attempt": 0, "token": job_dir.name}
+    shim = Shim(job_dir, spec, {"SLURM_JOB_ID": "17"})
+    assert shim.claim()
+    shim.decide_parent()
+    attempt = shim.job.attempt_dir
+    before = {name: (attempt / name).read_bytes() for name in ("claim", "parent.json")}
+    shutil.rmtree(job_dir.parent)
+    shutil.rmtree(run / "slots")
+    program = Program()
+    shim.asked = "deadline"
+
+    shim.look(program, float("inf"))  # type: ignore[arg-type]
+
+    assert shim.hand_over_file.exists()
+    assert job_dir.parent.stat().st_mode & 0o777 == 0o700
+    assert {name: (attempt / name).read_bytes() for name in before} == before
+    assert json.loads((attempt / "heartbeat.json").read_bytes())["job_id"] == "17"
+
+
+def test_nothing_is_made_again_of_a_run_that_was_moved_away(tmp_path: Path) -> None:
+    shim = a_shim(tmp_path / "run", "deadline", somebody_asked=False)
+    (tmp_path / "run").rename(tmp_path / "moved")
+    program = Program()
+    shim.look(program, float("inf"))  # type: ignore[arg-type]
+    assert not (tmp_path / "run").exists()
+    assert program.signals == [signal.SIGUSR2]

@@ -201,6 +201,17 @@ class TestTaking:
         child.communicate(b"\n")
         assert Lease.take(run_dir, "start", now=NOW).epoch == 1
 
+    def test_a_process_may_be_called_anything(self) -> None:
+        own = "import os\nif os.path.exists('/proc'): open('/proc/self/comm', 'wb').write(b'l\\xfc) R ((')\n"
+        child = subprocess.Popen(
+            [sys.executable, "-c", f"{own}print(flush=True)\ninput()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert child.stdout is not None
+        child.stdout.readline()
+        started = start_time(child.pid)
+        child.communicate(b"\n")
+        assert (started is None, start_time(child.pid)) == (False, None)
+
     @pytest.mark.parametrize("change", [{"started": "1"}, {"boot_id": "the boot before"}])
     def test_a_pid_that_was_reused_is_not_the_owner(self, run_dir: RunDir, change: dict[str, Any]) -> None:
         own(run_dir, replace(myself(), **change))

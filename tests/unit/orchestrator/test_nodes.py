@@ -1,11 +1,14 @@
 from __future__ import annotations
 
-from builders import NOW
+import pytest
+from builders import NOW, a_claim, a_job, a_look, a_row, a_run, a_slot, an_exit, token
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.decisions.evidence import Evidence
 from orchestrator.decisions.models import BadNode, Death
 from orchestrator.decisions.nodes import EXCLUDED_S, NODES_AT_ONCE, WITHIN_S, decayed, excluded, with_death
+from orchestrator.executors.base import JobState
 
 Nodes = tuple[BadNode, ...]
 
@@ -60,3 +63,40 @@ class TestMemory:
         assert len(excluded(after_deaths(*ordered, elsewhere=True), max((d[2] for d in ordered), default=0))) <= (
             NODES_AT_ONCE
         )
+
+
+@pytest.mark.parametrize(
+    ("code", "log_tail", "facts", "blamed"),
+    [
+        (None, "/usr/bin/python3: No module named orchestrator\n", {}, False),
+        (None, "ModuleNotFoundError: No module named 'anchorleg.files'\n", {}, False),
+        (1, "ImportError: cannot import name 'x' from 'trainer.training' (/r/code/0/trainer/x.py)\n", {}, False),
+        (1, "ModuleNotFoundError: No module named 'numpy'\n", {}, True),
+        (None, 'there is no /sw/python on node1: set "python" in the config to …\n', {}, True),
+        (None, 'there is no /sw/python on node1: set "python" in the config to …\n', {"lacking": True}, False),
+        (2, "python3: can't open file '/home/ann/train.py': [Errno 2]\n", {"lacking": True}, False),
+        (1, "RuntimeError: CUDA error: device unavailable\n", {"lacking": True, "trainer": True}, True),
+        (2, "the config's training.batch_size must be positive\n", {"trainer": True}, False),
+        (3, "all checkpoints are damaged\n", {"trainer": True}, False),
+        (3, "all checkpoints are damaged\n", {}, True),
+    ],
+)
+def test_what_would_follow_the_job_to_every_node_accuses_none_and_forgives(
+    code: int | None, log_tail: str, facts: dict[str, bool], blamed: bool
+) -> None:
+    run = a_run(*[a_slot(index).with_attempt(a_job(token(index), node="node1")) for index in (0, 1)])
+    look = a_look().seeing(
+        *[a_row(token(index), JobState.ENDED, "FAILED", job_id="101", node="node1") for index in (0, 1)]
+    )
+    for index in (0, 1):
+        claim, ended = a_claim(token(index), at=NOW - 60), an_exit(code or 0, token(index))
+        left = {} if code is None else {"claim": claim, "exit": ended}
+        look = look.reading(Evidence(log_tail=log_tail, **left), index, 0)
+    after = look.folded_into(run, **facts)[0]
+    assert (excluded(after.nodes, NOW) == ("node1",)) is blamed
+
+    causes = {slot.attempts[0].cause.replace(" on node1", "") for slot in after.slots}
+    (cause,) = causes
+    accused = after_deaths(("node1", 2, NOW - 60), ("node1", 3, NOW - 60), ("node2", 2, NOW - 60), cause=cause)
+    later = look.folded_into(run.model_copy(update={"nodes": accused}), **facts)[0]
+    assert blamed or later.nodes == ()

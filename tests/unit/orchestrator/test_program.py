@@ -81,3 +81,10 @@ class TestGpusInVain:
     )
     def test_concerns_our_trainer_on_a_gpu_alone(self, tmp_path: Path, config: dict[str, Any]) -> None:
         assert gpus_in_vain(parse_config(config, "here"), self.python(tmp_path, "cuda = None\n")) == ""
+
+    def test_nobody_can_tell_where_the_setup_decides(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.python(tmp_path, "cuda = None\n")
+        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+        loaded = parse_config({"slurm": {"setup": ["module load python"]}}, "here")
+        assert gpus_in_vain(loaded, "python") == ""
+        assert gpus_in_vain(parse_config({}, "here"), "python")

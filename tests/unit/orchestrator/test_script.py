@@ -211,3 +211,10 @@ class TestLinksToTheOutput:
         self.run(job)
         assert (logs / "slurm-7.out").read_text() == "mine"
         assert str((logs / "slurm-7.err").readlink()) == "/nowhere"
+
+
+def test_without_ranks_nodes_and_tasks_are_the_users_to_ask_for_and_so_are_limits() -> None:
+    extra = ["--ntasks=4", "--ntasks-per-node=2", "-N2", "-n 4", "--propagate=STACK"]
+    lines = a_script(RunConfig.model_validate({"slurm": {"extra": extra}})).splitlines()
+    first = max(lines.index("#SBATCH --ntasks=1"), lines.index("#SBATCH --propagate=NONE"))
+    assert all(lines.index(f"#SBATCH {option}") > first for option in extra), "sbatch takes the last one"

@@ -90,3 +90,15 @@ def test_while_it_waits_it_can_be_held_and_ended(before: Before) -> None:
     assert "told to end" in (before.why_not() or "")
     (before.slot_dir / "hold").touch()
     assert "held" in (before.why_not() or "")
+
+
+def test_a_job_that_never_began_is_not_waited_for(before: Before) -> None:
+    assert before.why_not() is None
+    assert before.waited_s == 0.0
+
+
+def test_it_begins_as_soon_as_the_end_shows(before: Before) -> None:
+    before.write("claim", token="t")
+    before.then = lambda waited_s: before.write("exit.json", code=75) if waited_s >= 40 else None
+    assert before.why_not() is None
+    assert 40 <= before.waited_s <= 42

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from builders import a_claim, a_job, an_exit, gone
 from hypothesis import given
@@ -110,3 +112,12 @@ def test_a_word_that_contains_egl_is_not_a_failed_renderer(line: str) -> None:
 def test_a_cause_that_is_known_is_told_to_others_as_it_is(words: str) -> None:
     for cause in (words, f"{words} (exit code 7)"):
         assert told_to_others(Verdict.CRASHED, cause) == cause
+
+
+@pytest.mark.parametrize("number", [signal.SIGXCPU, signal.SIGXFSZ])
+def test_a_limit_of_the_kernels_that_ended_a_program_has_words(number: signal.Signals) -> None:
+    own = "step 12: loss 0.3"
+    named = {judge(left(an_exit(code), log_tail=own), gone())[1].partition(" (")[0] for code in (-number, 128 + number)}
+    of_shell = f"job.sh: line 3: 123 {signal.strsignal(number)}       ./train"
+    assert named == {judge(left(an_exit(1), log_tail=of_shell), gone())[1].partition(" (")[0]}
+    assert named & {own, of_shell, f"killed by signal {number}"} == set()

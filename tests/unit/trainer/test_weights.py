@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from pathlib import Path
 
 import pytest
 
@@ -146,6 +147,16 @@ def written(folder, name, data=b"not weights at all" * 40):
     return folder / name
 
 
+def pipe(path):
+    os.mkfifo(path)
+    return path
+
+
+def endless(folder):
+    (folder / "w.pth").symlink_to("/dev/zero")
+    return folder / "w.pth"
+
+
 SECOND, BIAS = "model-00002-of-00002.safetensors", "convs.2.bias"
 #: What is bad of it: (makes it in a folder, from a net's own tensors; what it is refused by).
 BAD = {
@@ -170,6 +181,9 @@ BAD = {
     "kind": (lambda at, own: written(at, "w.onnx"), "weights.other-suffix"),
     "empty folder": (lambda at, own: at, "weights.no-shards"),
     "lacking": (lambda at, own: in_shards(at, own, without=SECOND), "weights.tensor-missing"),
+    "zeros": (lambda at, own: endless(at), "weights.not-regular"),
+    "the device": (lambda at, own: Path("/dev/zero"), "weights.not-regular"),
+    "pipe": (lambda at, own: pipe(at / "w.safetensors"), "weights.not-regular"),
     "whole numbers": (lambda at, own: saved(at, {**own, BIAS: own[BIAS].to(torch.int32)}), "weights.tensor-type"),
     "yes and no": (lambda at, own: torched(at, {**own, BIAS: own[BIAS] > 0}), "weights.tensor-type"),
 }
