@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
@@ -64,31 +63,6 @@ def test_a_library_is_built_once_and_then_found(tmp_path, monkeypatch):
     assert find_or_build(folder) == built
 
 
-def test_flags_in_cc_are_another_library(monkeypatch):
-    folders = []
-    for words in ("", "gcc", "clang", "gcc -O1", "gcc -O0"):
-        monkeypatch.setenv("CC", words)
-        folders.append(building.cache_folder(build.recipe(library.SOURCES), "native"))
-    assert folders[0] == folders[1] == folders[2]
-    assert len(set(folders)) == 3
-
-
-def test_native_in_cc_is_another_library_on_another_processor(monkeypatch):
-    """What gcc makes with -march=native ends by SIGILL on an older processor, which shares the home folder."""
-
-    def folders():
-        found = set()
-        for processor in ("this", "that"):
-            monkeypatch.setattr(building, "processor", lambda name=processor: name)
-            found.add(building.cache_folder(build.recipe(library.SOURCES), "native"))
-        return found
-
-    monkeypatch.setenv("CC", "gcc -march=native")
-    assert len(folders()) == 2
-    monkeypatch.setenv("CC", "gcc -O1")
-    assert len(folders()) == 1
-
-
 def damaged(path, content):
     path.unlink()  # a process may have it mapped
     path.write_bytes(content)
@@ -101,17 +75,6 @@ def test_a_damaged_library_is_built_again(tmp_path, content, caplog):
     damaged(built.path, content)
     assert find_or_build(tmp_path / "native") == built
     assert "is damaged and is built again" in caplog.text
-
-
-def test_one_that_does_not_load_here_is_left_for_others_and_another_is_built(tmp_path):
-    """As on a node with an older C library, which shares the home folder."""
-    folder = tmp_path / "native"
-    folder.mkdir(mode=0o700)
-    content = b"of another system"
-    name = f"stepper-{building.hashlib.sha256(content).hexdigest()[:16]}.so"
-    (folder / name).write_bytes(content)
-    built = find_or_build(folder)
-    assert {path.name for path in folder.iterdir()} == {name, built.path.name}
 
 
 @pytest.mark.long
@@ -133,18 +96,6 @@ def refused(*_):
     raise PermissionError(errno.EPERM, "Operation not permitted")
 
 
-def test_what_a_killed_compiler_left_is_removed_when_nobody_can_work_there(tmp_path):
-    folder = tmp_path / "native"
-    folder.mkdir(mode=0o700)
-    for name, age_s in (("building-old", 2 * building._LEFT_S), ("building-new", 0)):
-        (folder / name).mkdir()
-        (folder / name / "stepper.so").write_bytes(b"half of it")
-        os.utime(folder / name, (time.time() - age_s,) * 2)
-    (folder / "building-gone").symlink_to("nowhere")  # as one that another process removes between two looks
-    built = find_or_build(folder)
-    assert {path.name for path in folder.iterdir()} == {"building-new", "building-gone", built.path.name}
-
-
 SLOW_COMPILER = """#!/bin/sh
 kill -s {name} $$
 exec cc "$@"
@@ -159,22 +110,6 @@ def test_a_hand_over_while_it_compiles_ends_no_compiler(tmp_path, monkeypatch, n
     compiler.chmod(0o755)
     monkeypatch.setenv("CC", str(compiler))
     assert find_or_build(tmp_path / "native").path.exists()
-
-
-@pytest.mark.long
-def test_a_damaged_one_that_another_removes_first_is_built_again(tmp_path, monkeypatch):
-    folder = tmp_path / "native"
-    built = find_or_build(folder)
-    damaged(built.path, b"")
-    real = building._ours
-
-    def ours(found):
-        if found.st_size == 0:
-            built.path.unlink()
-        return real(found)
-
-    monkeypatch.setattr(building, "_ours", ours)
-    assert find_or_build(folder) == built
 
 
 BUILDER = """
@@ -208,33 +143,11 @@ def test_processes_that_build_at_once_disturb_nobody(tmp_path):
     assert {path.name for path in folder.iterdir()} == {f"stepper-{digest}.so" for digest in digests}
 
 
-def test_the_folder_is_the_users_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert build.default_folder(library.SOURCES).parent == tmp_path / "anchorleg"
-    monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # which the specification says to ignore
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert build.default_folder(library.SOURCES).parent == tmp_path / "home/.cache/anchorleg"
-
-
 def failing_compiler(tmp_path):
     path = tmp_path / "cc"
     path.write_text("#!/bin/sh\nprintf 'x.h: error: no such thing \\351\\ncompilation terminated.\\n' >&2\nexit 1\n")
     path.chmod(0o755)
     return str(path)
-
-
-def no_home(monkeypatch):
-    """As in a container whose system does not know its user."""
-    for name in ("XDG_CACHE_HOME", "HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
-
-
-def test_without_a_home_folder_python_steps_and_says_why(spec, fresh, monkeypatch, caplog):
-    no_home(monkeypatch)
-    with VectorEnv(spec) as envs:
-        assert set(envs.stepping.values()) == {"python"}
-    assert "Set HOME or XDG_CACHE_HOME" in caplog.text
 
 
 @pytest.mark.parametrize("compiler", ["missing", "failing", "torn"])
@@ -274,12 +187,6 @@ def test_where_numpys_functions_are_not_what_c_calls_there_is_no_stepper(tmp_pat
         library.StepperLibrary(tmp_path / "native")
 
 
-def test_where_the_compiler_squares_in_its_own_way_there_is_no_stepper(tmp_path, monkeypatch):
-    monkeypatch.setattr(build, "FLAGS", tuple(flag for flag in build.FLAGS if flag != "-fno-builtin-pow"))
-    with pytest.raises(StepperUnavailableError, match="NumPy's square is another in C"):
-        library.StepperLibrary(tmp_path / "native")
-
-
 @pytest.mark.long
 def test_a_task_that_differs_in_a_bit_is_stepped_by_python(wrong, caplog):
     fused = wrong._how_norms_add()
@@ -302,32 +209,6 @@ def test_a_verdict_is_reached_once_for_a_processor(tmp_path, monkeypatch):
     monkeypatch.setattr(stepper, "machine", "another processor")
     metaworld_suite.approved(stepper, TASKS[:1])
     assert asked == [*TASKS, TASKS[0]]
-
-
-def test_a_verdict_is_of_the_python_code_that_it_compared(tmp_path):
-    for name, text in (("a.py", "one"), ("native/b.py", "two"), ("c.txt", "no code")):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    seen = [verdicts.code_digest(tmp_path, tmp_path / "shared")]
-    (tmp_path / "c.txt").write_text("other words")
-    assert verdicts.code_digest(tmp_path, tmp_path / "shared") == seen[0]
-    for change in (
-        lambda: (tmp_path / "native" / "b.py").write_text("three"),
-        lambda: (tmp_path / "a.py").rename(tmp_path / "d.py"),
-    ):
-        change()
-        seen.append(verdicts.code_digest(tmp_path, tmp_path / "shared"))
-    assert len(set(seen)) == 3
-
-
-def test_a_damaged_verdict_is_reached_again(tmp_path, monkeypatch):
-    stepper = library.StepperLibrary(tmp_path / "native")
-    monkeypatch.setattr("trainer.envs.suites.metaworld.native.rows.steps_alike", lambda stepper, task: True)
-    metaworld_suite.approved(stepper, TASKS)
-    path = verdict_file(stepper)
-    for text in ("", "[]", '{"reach-v3": 1}'):
-        path.write_text(text)
-        assert metaworld_suite.approved(stepper, TASKS) == set(TASKS)
 
 
 def test_the_helping_threads_leave_signals_to_python():

@@ -14,15 +14,13 @@ from daemons import WORK_S
 
 pytest.importorskip("torch")
 
-import torch
 from refused import refused
 
 from anchorleg.job import Job
 from trainer import cli
 from trainer.config.read import read_section
-from trainer.envs.workers import RESTORE_S
 from trainer.errors import RanksError
-from trainer.machine.group import ANSWER_S, Group
+from trainer.machine.group import Group
 from trainer.machine.launching import RankPlace
 
 pytestmark = pytest.mark.trainer
@@ -83,21 +81,11 @@ def test_the_store_of_one_node_listens_on_its_loopback_address_and_the_owner_alo
         assert mode == "600"
 
 
-def test_last_words_that_no_rank_wrote_are_not_told(played: dict[str, list[Any]]) -> None:
-    for kind, code, words in played["stranger"][:2]:
-        assert (kind, code) == ("RanksError", 8)
-        assert words.startswith("one of the 3 ranks ended without a word")
-
-
 def test_a_rank_0_that_is_frozen_is_given_up_by_the_others(played: dict[str, list[Any]]) -> None:
     assert played["freeze"][0] is None
     for kind, code, words in played["freeze"][1:]:
         assert (kind, code) == ("RanksError", 8)
         assert words.startswith("one of the 3 ranks said nothing for")
-
-
-def test_a_rank_is_waited_for_longer_than_workers_may_take_to_play_their_episodes_again() -> None:
-    assert ANSWER_S > RESTORE_S + 600
 
 
 @pytest.mark.long
@@ -118,17 +106,3 @@ def test_a_rank_that_comes_to_nobody_says_so_itself(tmp_path: Path, monkeypatch:
     place, asked = RankPlace(1, 2, 1, 2, "node1"), read_section(None, None, [])
     with refused("ranks.not-met"):
         cli._train_together(Job.standalone(tmp_path), asked, place)
-
-
-def test_one_rank_alone_asks_nobody() -> None:
-    group, rows = Group.alone(), torch.ones(2, 3)
-    assert group.gathered(rows) is rows
-    assert (group.tell(7), group.share(b"a"), group.collect(b"b"), list(group.own(4))) == (
-        7,
-        b"a",
-        [b"b"],
-        [0, 1, 2, 3],
-    )
-    group.must_agree("nothing", b"")
-    group.fault(ValueError("unheard"), 1)
-    group.close()

@@ -89,27 +89,3 @@ def test_a_prolonged_run_has_the_parameters_of_one_that_was_long_from_the_start(
     assert prolonged["replay"] == uninterrupted["replay"]
     for part in ("algorithm", "collector"):
         assert prolonged["parts"][part] == uninterrupted["parts"][part]
-
-
-def test_a_complete_run_ends_at_once_and_changes_nothing(tmp_path):
-    slot = train(tmp_path, total_steps=300)
-    before = slot_digest(slot)
-    codes, printed = attempts(tmp_path, {}, total_steps=300)
-    assert codes == [0]
-    assert "nothing left to do" in printed
-    assert slot_digest(slot) == before
-    progress = json.loads((slot / "attempts/1/progress.json").read_text())
-    assert (progress["step"], progress["checkpoint_step"], progress["total"]) == (300, 300, 300)
-
-
-def test_progress_says_where_it_stopped(tmp_path):
-    assert attempts(tmp_path, {60: "SIGTERM"})[0] == [HANDED_OVER]
-    progress = json.loads((tmp_path / "slots/0/attempts/0/progress.json").read_text())
-    assert (progress["step"], progress["checkpoint_step"], progress["total"]) == (240, 240, 1200)
-
-
-def test_another_training_identity_is_refused_and_says_what_differs(tmp_path):
-    train(tmp_path, total_steps=200)
-    codes, printed = attempts(tmp_path, {}, batch_size=17)
-    assert codes == [4]
-    assert "batch_size 16 → 17" in printed

@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import sys
 from collections.abc import Iterator
 
 import pytest
 from daemons import WORK_S, wait_for
 from wandb_runs import Run, a_row, an_evaluation, processes_of, run_command, serving_alone
-from wandb_server import API_KEY
 
 from anchorleg.job import Job
 from trainer.training.features import wandb as live
@@ -22,7 +20,6 @@ from trainer.training.features.wandb import curves_of
 pytest.importorskip("wandb")
 
 RUN, NAME = "mt10-0123abcd", "mt10-0123abcd-0"
-NOT_ALL = "not all curves were sent; the next job sends the rest"
 
 
 def rows(*ends):
@@ -185,37 +182,6 @@ def test_what_a_server_refused_the_next_job_sends(watched, is_new):
     with watched.training(1):
         watched.write(1, *rows(300))
     watched.wait_for_steps(100, 200, 300)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("is_new", [True, False], ids=["at the beginning", "later"])
-def test_a_hung_server_keeps_no_job_from_its_end(watched, monkeypatch, is_new):
-    watched.run.attempt(0, None, rows(100))
-    if is_new:
-        watched.server.hang()
-    with watched.training(0):
-        if is_new:
-            wait_for(lambda: watched.server.hung, "a request", WORK_S)
-        else:
-            watched.wait_for_steps(100)
-            watched.server.hang()
-        watched.write(0, *rows(200))
-        monkeypatch.setattr(live, "FLUSH_S", 1.0)
-    assert NOT_ALL in watched.said[-1]
-    watched.wait_for_silence()
-
-
-@pytest.mark.long
-def test_a_service_that_is_killed_is_said_and_leaves_nothing(watched, tmp_path):
-    watched.run.attempt(0, None, rows(100))
-    with watched.training(0, scratch=tmp_path):
-        watched.wait_for_steps(100)
-        os.kill(watched.service(), signal.SIGKILL)
-        watched.wait_for_silence()
-        watched.write(0, *rows(200, 300))
-    assert len(watched.said) == 2
-    assert "the next job sends the rest" in watched.said[1]
-    wait_for(lambda: list(tmp_path.glob("anchorleg-wandb-*")) == [], "its folder to be removed", WORK_S)
 
 
 @pytest.mark.long

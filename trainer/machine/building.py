@@ -30,14 +30,11 @@ from pathlib import Path
 from anchorleg.errors import NamedError
 from anchorleg.places import own_folder
 from trainer.machine.processes import run_to_its_end
-from trainer.machine.processor import processor
 
 #: A part of every library.
 _RUNS_HERE = Path(__file__).with_name("runs_here.c")
 #: What compiles where CC names nothing, or nothing that is there.
 _USUAL = ["cc"]
-#: What a folder refuses for a moment is tried again after so many seconds each.
-_PAUSES_S = (1.0, 2.0, 4.0)
 #: Another try would come to the same: no such place, no permission, a full disk, nothing that can be run.
 _FOR_GOOD = frozenset(
     {
@@ -91,8 +88,7 @@ class Recipe:
         for path in [*sorted([*self.sources.glob("*.c"), *self.sources.glob("*.h"), *headers]), _RUNS_HERE]:
             digest.update(f"{path.name}\n".encode() + path.read_bytes())
         more = _compiler()[1:]  # CC="gcc -march=native" makes another library; without CC any will do
-        on = processor() if any("native" in word for word in more) else ""
-        digest.update(f"{self.flags} {more} {on} {platform.system()} {platform.machine()} {self.versions}".encode())
+        digest.update(f"{self.flags} {more} {platform.system()} {platform.machine()} {self.versions}".encode())
         return digest.hexdigest()
 
 
@@ -115,20 +111,14 @@ def cache_folder(recipe: Recipe, prefix: str) -> Path:
 def find_or_build(recipe: Recipe, folder: Path) -> Library:
     """A library of `recipe` that can be used here, from `folder` or new.
 
-    Errors: NoLibraryError; UnreadLibraryError where storage still fails after some seconds, or the compiler takes
-    minutes.
+    Errors: NoLibraryError; UnreadLibraryError where storage fails, or the compiler takes minutes.
     """
-    pauses = iter(_PAUSES_S)
-    while True:
-        try:
-            return _found_or_built(recipe, folder)
-        except OSError as error:
-            if error.errno is None or error.errno in _FOR_GOOD:
-                raise NoLibraryError("library.folder-unusable", folder=folder, why=error) from error
-            seconds = next(pauses, None)
-            if seconds is None:
-                raise UnreadLibraryError("library.folder-unread", folder=folder, why=error) from error
-        time.sleep(seconds)
+    try:
+        return _found_or_built(recipe, folder)
+    except OSError as error:
+        if error.errno is None or error.errno in _FOR_GOOD:
+            raise NoLibraryError("library.folder-unusable", folder=folder, why=error) from error
+        raise UnreadLibraryError("library.folder-unread", folder=folder, why=error) from error
 
 
 def _found_or_built(recipe: Recipe, folder: Path) -> Library:

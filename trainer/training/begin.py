@@ -39,9 +39,8 @@ from trainer.evaluation.process import Begin, EvaluatorProcess, read_past
 from trainer.machine import device as machine
 from trainer.machine import products
 from trainer.machine.group import Group
-from trainer.machine.host import read_host
+from trainer.machine.host import processor, read_host, variables
 from trainer.machine.launching import check_ranks, cores_of_rank
-from trainer.machine.processor import processor, variables
 from trainer.nets.encoders.base import encoder_for, kept_spaces
 from trainer.sharing.clearing import clear_over
 from trainer.sharing.copies import clear_all

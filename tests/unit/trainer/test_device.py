@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import threading
-
 import pytest
-from daemons import PATIENCE_S, wait_for
+from daemons import wait_for
 
 pytest.importorskip("torch")
 
@@ -21,12 +19,6 @@ NO_GPU = {"cuda": False, "mps": False, "cpu": True}
 def test_a_device_that_is_not_there_is_refused_with_what_to_do():
     with refused("device.none-here", asked_by="training.device", device="cuda"):
         machine.choose_device("cuda", NO_GPU)
-
-
-def test_auto_takes_the_best_there_is():
-    assert machine.devices_here().keys() == NO_GPU.keys()
-    assert machine.choose_device("auto", NO_GPU).type == "cpu"
-    assert machine.choose_device("auto", {**NO_GPU, "cuda": True}).type == "cuda"
 
 
 @pytest.mark.parametrize("name", ["CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS"])
@@ -58,20 +50,3 @@ def test_gpu_use_is_asked_of_the_trainings_own_gpu():
     meter.close()
     assert meter.percent == 37
     assert asked == [torch.device("cuda", 1)]
-
-
-def test_a_gpu_of_which_nobody_can_be_asked_has_no_use():
-    asked = threading.Event()
-
-    def ask(device):
-        asked.set()
-        raise RuntimeError("NVML Shared Library Not Found")
-
-    meter = machine.GpuMeter(torch.device("cuda"), ask=ask)
-    assert asked.wait(PATIENCE_S)
-    meter.close()
-    assert meter.percent is None
-
-
-def test_without_a_gpu_nothing_is_asked():
-    assert machine.GpuMeter(torch.device("cpu"), ask=lambda device: pytest.fail("asked")).percent is None

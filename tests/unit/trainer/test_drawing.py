@@ -78,22 +78,6 @@ def test_whoever_chooses_another_way_or_number_of_threads_is_obeyed(tried, monke
     assert os.environ[drawing.THREADS] == "3"
 
 
-@pytest.mark.parametrize("damaged", ["", "nonsense", "[]", "3", '["osmesa"]'])
-def test_what_is_no_answer_is_looked_up(tried, monkeypatch, damaged):
-    monkeypatch.setenv(drawing.FOUND, damaged)
-    assert drawing.prepare().driver == "a driver"
-
-
-def test_a_policy_that_cannot_be_shown_pictures_is_told_of_the_way_out(monkeypatch):
-    def choose():
-        return choose_renderer({}, "linux", those(set()))
-
-    monkeypatch.setattr(drawing, "choose_renderer", choose)
-    monkeypatch.setenv(drawing.FOUND, "")
-    with refused("drawing.pictures-need-it"):
-        drawing.prepare_for_policies()
-
-
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [

@@ -198,13 +198,6 @@ def test_a_replay_too_short_for_pictures_that_an_environment_gives_itself_is_ref
         check(training, "cpu", None)
 
 
-def test_pictures_of_gymnasium_without_a_size_asked_for_are_refused_with_fewer_rows():
-    env = {"name": "gymnasium", "id": "odd_envs:Line", "observation": "cameras"}
-    training = resolve(TrainingSection(env=env, algorithm="sac", total_steps=1_000_000))
-    with refused("memory.too-little", advice=re.compile("buffer_size to [0-9]+")):
-        check(training, "cpu", 4 * GB)
-
-
 @pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize(("tasks", "num_envs"), [(1, 4), (2, 4), (2, 3)])
 def test_with_as_many_rows_as_the_refusal_says_something_can_be_drawn_at_all_times(tasks, num_envs, steps):

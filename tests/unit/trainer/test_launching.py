@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 from daemons import PATIENCE_S, started_at, wait_for
-from refused import refused
 
 from anchorleg.job import Job
 from anchorleg.signals import HAND_OVER_SIGNALS
 from trainer.machine import launching
-from trainer.machine.launching import RankPlace, check_ranks, check_starter, cores_of_rank, launch, leave_code, place_of
+from trainer.machine.launching import RankPlace, launch, place_of
 
 #: A stand-in for srun: the tasks one after the other, last first, and the largest exit code, as srun gives it.
 SRUN = """#!/bin/bash
@@ -79,12 +78,6 @@ def test_a_rank_that_is_killed_is_named_and_the_code_is_that_of_rank_0(job: Job)
     assert launched(job, dies) == (8, ["rank 2 was killed by SIGKILL: the ranks end, the last checkpoint is good"])
 
 
-def test_where_rank_0_is_killed_the_code_says_that_a_rank_is_lost(job: Job) -> None:
-    code, said = launched(job, "os.kill(os.getpid(), signal.SIGKILL) if rank == 0 else sys.exit(8)")
-    assert code == 8
-    assert said == ["rank 0 was killed by SIGKILL: the ranks end, the last checkpoint is good"]
-
-
 def test_who_does_not_end_with_the_others_is_killed(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launching, "GRACE_S", 0.2)
     assert launched(job, "sys.exit(75) if rank == 0 else signal.pause()") == (75, [])
@@ -129,13 +122,6 @@ def test_under_a_shim_a_signal_comes_to_rank_0(job: Job) -> None:
     assert not asked.exists(), "the file is the shim's"
 
 
-def test_several_processes_of_torchrun_are_told_what_to_use_instead() -> None:
-    check_starter({"WORLD_SIZE": "2"})  # of something else
-    check_starter({"TORCHELASTIC_RUN_ID": "7", "WORLD_SIZE": "1"})
-    with refused("ranks.by-torchrun", size=2):
-        check_starter({"TORCHELASTIC_RUN_ID": "7", "WORLD_SIZE": "2", "RANK": "1"})
-
-
 def srun(folder: Path, **more: str) -> dict[str, str]:
     (folder / "bin").mkdir()
     (folder / "bin/srun").write_text(SRUN)
@@ -152,24 +138,6 @@ def test_in_a_job_of_several_tasks_srun_starts_them_and_rank_0_says_the_code(job
     assert launched(job, leaves, **srun(tmp_path, SLURM_CPUS_PER_TASK="4")) == (75, [])
     words = (tmp_path / "words").read_text()
     assert words.startswith("--kill-on-bad-exit=1 --ntasks=3 --export=ALL --cpus-per-task=4 ")
-
-
-@pytest.mark.parametrize(("nodes", "host"), [("1", "127.0.0.1"), ("2", os.uname().nodename)])
-def test_ranks_of_one_node_meet_on_its_loopback_address(job: Job, tmp_path: Path, nodes: str, host: str) -> None:
-    tells = (
-        "folder = os.environ['ANCHORLEG_ATTEMPT_DIR'] + '/'\n"
-        "open(folder + f'host-{rank}', 'w').write(os.environ['ANCHORLEG_RANKS_HOST'])\n"
-        "if rank == 0: open(folder + 'ranks-exit', 'w').write('0')"
-    )
-    assert launched(job, tells, **srun(tmp_path, SLURM_JOB_NUM_NODES=nodes)) == (0, [])
-    assert {path.read_text() for path in job.attempt_dir.glob("host-*")} == {host}
-
-
-def test_the_first_word_of_how_the_ranks_end_stays(job: Job) -> None:
-    leave_code(job.attempt_dir, 75)
-    leave_code(job.attempt_dir, 8)
-    assert (job.attempt_dir / "ranks-exit").read_text() == "75"
-    leave_code(job.attempt_dir / "nowhere", 8)
 
 
 def catches(pid: int, number: int) -> bool:
@@ -228,28 +196,7 @@ def test_an_srun_that_does_not_end_with_rank_0_is_ended(
     wait_for(lambda: started_at(pid) is None, "srun's end")
 
 
-def test_where_srun_ends_without_a_word_of_a_rank_one_is_lost(job: Job, tmp_path: Path) -> None:
-    code, said = launched(job, "sys.exit(137)", **srun(tmp_path))
-    assert code == 8
-    assert said == ["a rank ended without a word (srun: 137): all ranks end, the last checkpoint is good"]
-
-
-def test_srun_has_shared_out_the_cores_and_nobody_else() -> None:
-    of_srun = {"SLURM_CPUS_PER_TASK": "8", "ANCHORLEG_RANKS": "4"}
-    assert cores_of_rank(8, 4, of_srun) == 8
-    assert cores_of_rank(8, 4, {**of_srun, "ANCHORLEG_RANK": "1"}) == 2
-    assert cores_of_rank(8, 4, {}) == 2
-
-
 def test_a_task_of_srun_knows_its_place() -> None:
     environ = {"ANCHORLEG_RANKS": "4", "ANCHORLEG_RANKS_HOST": "node1", "SLURM_PROCID": "3", "SLURM_LOCALID": "1"}
     assert place_of({**environ, "SLURM_STEP_NUM_NODES": "2"}) == RankPlace(3, 4, 1, 2, "node1")
     assert place_of({"SLURM_PROCID": "3"}) is None
-
-
-def test_ranks_and_shards_that_do_not_fit_are_refused_in_a_sentence(job: Job, tmp_path: Path) -> None:
-    check_ranks(4, 2)
-    with refused("ranks.uneven-shards", shards=4, ranks=3):
-        check_ranks(4, 3)
-    with refused("ranks.other-tasks", tasks=3, ranks=2):
-        launched(job, "", 2, **srun(tmp_path))

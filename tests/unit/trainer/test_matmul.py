@@ -43,10 +43,6 @@ def test_onednn_is_taken_where_it_is_clearly_faster_and_does_not_round(measured,
     assert setting() == {PLAIN: "none", ONEDNN: "bf16"}[route]
 
 
-def test_small_nets_are_not_worth_a_measurement():
-    assert products.choose_products(128, measure=lambda width: pytest.fail("measured")) == (PLAIN, None)
-
-
 def test_a_resumed_run_keeps_its_route_however_fast_it_is():
     fast, slow = Measured(9.0, 1.0, EXACT, EXACT), Measured(1.0, 9.0, EXACT, EXACT)
     assert products.choose_products(1024, PLAIN, lambda width: fast) == (PLAIN, None)
@@ -59,13 +55,6 @@ def test_a_resumed_run_whose_route_would_round_here_says_so():
     assert route == PLAIN
     assert "rounds them here" in sentence
     assert setting() == "none"
-
-
-def test_a_resumed_run_whose_route_is_not_here_says_so():
-    assert products.choose_products(1024, measure=lambda width: None)[0] == PLAIN
-    route, sentence = products.choose_products(1024, ONEDNN, lambda width: None)
-    assert route == PLAIN
-    assert "is not here" in sentence
 
 
 def test_measuring_tells_float32_from_rounded_products_and_leaves_the_setting(monkeypatch):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.machine import processor
+from trainer.machine import host
 
 X86 = """processor\t: 0
 vendor_id\t: AuthenticAMD
@@ -32,8 +32,8 @@ POWER = "processor\t: 0\ncpu\t\t: POWER9, altivec supported\nrevision\t: 2.3 (pv
 
 def name_of(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (folder / "cpuinfo").write_text(text)
-    monkeypatch.setattr(processor, "CPUINFO", folder / "cpuinfo")
-    return processor.processor()
+    monkeypatch.setattr(host, "CPUINFO", folder / "cpuinfo")
+    return host.processor()
 
 
 def test_each_kind_has_a_name_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,13 +44,7 @@ def test_each_kind_has_a_name_of_its_own(tmp_path: Path, monkeypatch: pytest.Mon
     assert len({*names, ""}) == 5
 
 
-def test_where_nothing_is_told_python_knows_the_kind_at_least(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert name_of("Features\t: fp\n", tmp_path, monkeypatch)
-    monkeypatch.setattr(processor, "CPUINFO", tmp_path / "none")
-    assert processor.processor()
-
-
 def test_variables_that_choose_instructions_are_named() -> None:
-    found = processor.variables({"OPENBLAS_CORETYPE": "Haswell", "MKL_CBWR": "AVX2", "OPENBLAS_L2_SIZE": "512"})
+    found = host.variables({"OPENBLAS_CORETYPE": "Haswell", "MKL_CBWR": "AVX2", "OPENBLAS_L2_SIZE": "512"})
     assert found == "OPENBLAS_CORETYPE=Haswell MKL_CBWR=AVX2"
-    assert processor.variables({"MKL_CBWR": "", "PATH": "/bin"}) == "none"
+    assert host.variables({"MKL_CBWR": "", "PATH": "/bin"}) == "none"

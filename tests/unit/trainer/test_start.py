@@ -15,26 +15,6 @@ pytestmark = pytest.mark.trainer
 
 SUPPORT = Path(__file__).parents[2] / "support"
 PLUGIN = SUPPORT.parent / "plugin"
-OPTIMIZER = """
-import sys, torch
-from trainer.algorithms.common.optimizers import bare_step
-from trainer.machine.device import set_deterministic
-set_deterministic(1)
-parameter = torch.nn.Parameter(torch.zeros(3))
-optimizer = torch.optim.AdamW([parameter], fused=True)
-optimizer.load_state_dict(optimizer.state_dict())
-optimizer.zero_grad()
-parameter.sum().backward()
-bare_step(optimizer)
-assert parameter.abs().sum() > 0
-optimizer.zero_grad()
-parameter.sum().backward()
-bare_step(optimizer)
-assert parameter.abs().sum() > 0
-print("torch._dynamo" in sys.modules)
-"""
-
-
 TRAINING = """
 import sys
 from pathlib import Path
@@ -100,10 +80,6 @@ def printed(script: str, *words: str) -> list[str]:
     command = [sys.executable, "-c", f"import sys\nsys.path += {[str(SUPPORT), str(PLUGIN)]!r}\n{script}", *words]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S)
     return done.stdout.splitlines()
-
-
-def test_an_optimizer_brings_no_compiler():
-    assert printed(OPTIMIZER) == ["False"]
 
 
 @pytest.mark.long

@@ -93,12 +93,6 @@ def test_what_is_read_is_taken_and_its_dump_resolves_to_itself(section):
     assert resolve(TrainingSection.model_validate(training.model_dump(mode="json"))) == training
 
 
-def test_each_mistake_in_a_list_is_told():
-    with pytest.raises(ValidationError) as caught:
-        TrainingSection(actor_hidden=[10_000_000, 0, 8])
-    assert [place for place, _ in sentences(caught.value, TrainingSection)] == ["actor_hidden.0", "actor_hidden.1"]
-
-
 def same(found, wanted):
     return json.dumps(found, default=dict, sort_keys=True) == json.dumps(wanted, sort_keys=True)
 
@@ -213,11 +207,6 @@ def test_the_guides_presets_have_the_guides_values(preset):
         assert [name for name in others if training[name] != guide[name]] == []
 
 
-def test_what_grows_with_the_tasks_gives_way_to_the_user():
-    made = resolve(TrainingSection(preset="mclean", tasks=("reach-v3",), batch_size=64)).algorithm
-    assert (made.batch_size, made.buffer_size, made.updates_per_step) == (64, 100_000, 1.0)
-
-
 def test_what_is_typed_replaces_what_stands_there_in_either_form():
     nested = {"algorithm": {"name": "mtsac", "batch_size": 64}, "env": {"benchmark": "MT50"}}
     put(nested, "batch_size", 32)
@@ -326,16 +315,6 @@ def test_a_name_that_is_typed_leaves_what_stands_there_for_it_and_replaces_what_
     put(section, "algorithm", "ppo")
     assert resolve(TrainingSection(**section)).algorithm.gamma == 0.99
     assert before == {"name": "sac", "gamma": 0.9}
-
-
-@pytest.mark.parametrize("file", [{}, {"env": "metaworld", "algorithm": {"name": "sac", "tau": 0.1}}])
-@pytest.mark.parametrize("before", ["", "training."])
-def test_what_is_typed_before_the_name_that_it_is_for_is_not_lost(tmp_path, file, before):
-    path = tmp_path / "section.json"
-    path.write_text(json.dumps(file))
-    typed = ["env.horizon=50", "algorithm.clip=0.1", "env=arm", "algorithm=ppo"]
-    training = read_section(path, None, [f"{before}{setting}" for setting in typed]).training
-    assert (training.env.name, training.env.horizon, training.algorithm.clip) == ("arm", 50, 0.1)
 
 
 def test_of_a_field_and_a_whole_section_the_one_that_is_typed_last_counts():

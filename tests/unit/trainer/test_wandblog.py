@@ -7,7 +7,6 @@ from dataclasses import replace
 from types import ModuleType
 
 import pytest
-from long_history import with_its_peak, write_long_history
 from refused import refused
 from typer.testing import CliRunner
 from wandb_runs import Run, a_row, an_evaluation
@@ -16,7 +15,6 @@ from anchorleg.job import Job
 from anchorleg.rollback import Rollback, roll_back
 from syncd import store
 from trainer.cli import app
-from trainer.config.wandb import wandb_mode
 from trainer.errors import ConfigError
 from trainer.history.read import read_evaluations, rows_of
 from trainer.history.slots import find_histories
@@ -87,15 +85,6 @@ def test_a_resumed_run_gets_what_it_lacks():
     assert sent(whole, lines) == []
 
 
-@pytest.mark.parametrize(
-    ("words", "mode"),
-    [("", "disabled"), ("online", "online"), ("ONLINE", "online"), ("dryrun", "offline"), ("sometimes", "sometimes")],
-)
-def test_the_mode_is_wandbs_own_word(words, mode):
-    assert wandb_mode({"WANDB_MODE": words}) == mode
-    assert wandb_mode({}) == "disabled"
-
-
 def test_where_the_curves_go_is_read_from_wandbs_variables_and_written_down(tmp_path):
     run = Run(tmp_path / "mt10")
     assert Destination.recorded(run.slot) == Destination("anchorleg")
@@ -145,16 +134,6 @@ def test_a_slot_is_one_run_wherever_it_lies(tmp_path):
     assert len({str(list(lines_of(history.rows, history.evaluations))) for history in found}) == 1
 
 
-def test_a_long_history_is_never_in_memory(tmp_path):
-    run = Run(tmp_path / "mt10")
-    run.attempt(0, None, [])
-    size = write_long_history(run.slot / "attempts/0/metrics.jsonl")
-    (history,) = find_histories(run.folder)
-    lines, peak = with_its_peak(lambda: sum(1 for _ in lines_of(history.rows, history.evaluations)))
-    assert lines == 2000
-    assert peak < size / 4
-
-
 def test_a_history_without_news_is_not_written_again(tmp_path):
     pytest.importorskip("wandb")
     run = Run(tmp_path / "mt10")
@@ -171,19 +150,6 @@ def test_a_history_without_news_is_not_written_again(tmp_path):
     third = written()
     assert (third.lines, third.last_step, third.is_new) == (4, 600, True)
     assert [path.name for path in (tmp_path / "out").iterdir()] == [third.folder.name]
-
-
-def test_what_is_no_history_is_one_sentence(tmp_path):
-    for name, damaged, words in (("a", [], "run.no-metrics"), ("b", [{"step": 5}], "history.foreign")):
-        run = Run(tmp_path / name)
-        run.attempt(0, None, damaged)
-        with refused(words):
-            find_histories(run.folder)
-    with refused("run.none-there"):
-        find_histories(tmp_path / "absent")
-    (run.slot / "attempts/0/parent.json").write_text("{")
-    with refused("history.foreign"):
-        find_histories(run.folder)
 
 
 @pytest.mark.parametrize("module", [None, ModuleType("wandb")], ids=["absent", "a folder of that name"])

@@ -36,7 +36,7 @@ from trainer.envs.suites.arm.shapes import (
     SUBSTEPS,
     spaces,
 )
-from trainer.machine.processor import processor
+from trainer.machine.host import processor
 
 SOURCES = Path(__file__).parent
 ROW = np.dtype(

@@ -16,7 +16,7 @@ import numpy as np
 
 from trainer.envs.native.library import POINTER, SIMULATOR_FAILED, NativeLibrary, default_folder
 from trainer.envs.suite import StepperUnavailableError
-from trainer.machine.processor import processor
+from trainer.machine.host import processor
 
 #: In the order of `enum function` (numbers.h).
 FUNCTIONS = (np.exp, np.log, np.sin, np.cos)
