@@ -27,7 +27,7 @@ pytestmark = pytest.mark.trainer
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "tests" / "support" / "group_ranks.py"
 
-SCENES = ("exchange", "differ", "fail", "die", "listen", "stranger", "freeze")
+SCENES = ("exchange", "differ", "fail", "die", "listen", "freeze")
 
 
 @pytest.fixture(scope="module")

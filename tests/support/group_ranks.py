@@ -73,15 +73,6 @@ def listen(group: Group) -> list[str]:
     return [*addresses, f"{mode:o}"]
 
 
-def stranger(group: Group) -> list[float]:
-    """Bytes that no rank wrote are where last words are, and the last rank is killed."""
-    if group.rank == 0:
-        group.store.set("fault/2", "no JSON")
-        group.store.set("fault/1", "{}")
-    group.tell()
-    return die(group)
-
-
 def freeze(group: Group) -> list[float] | None:
     """Rank 0, whose process has the store, is stopped, until the others have given up."""
     if group.rank == 0:
