@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 from daemons import WORK_S, wait_for
 from wandb_runs import Run, a_row, an_evaluation, processes_of, run_command, serving_alone
+from wandb_server import API_KEY
 
 from anchorleg.job import Job
 from trainer.training.features import wandb as live
