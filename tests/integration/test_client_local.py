@@ -146,39 +146,6 @@ def publisher_began(shared: Shared, attempt: int) -> bool:
 
 
 @pytest.mark.long
-def test_a_stopped_client_comes_back_at_once(watcher: Watcher, shared: Shared, folder: Path) -> None:
-    [server] = watcher.servers()
-    os.kill(watcher.pid, signal.SIGSTOP)
-    try:
-        publish_one(shared, 1, 1)
-        wait_for(lambda: started_at(server) is None, "the server to give its silent client up")
-        assert seen(folder, RUN) is None
-    finally:
-        os.kill(watcher.pid, signal.SIGCONT)
-    wait_for(lambda: is_here(folder, Version(1, 1)), "the policy")
-    wait_for(lambda: len(watcher.servers()) == 1, "one server again")
-
-
-@pytest.mark.long
-def test_a_folder_that_is_away_for_a_while_is_waited_for(
-    watcher: Watcher, shared: Shared, folder: Path, env: dict[str, str]
-) -> None:
-    away = shared.path.with_name("unmounted")
-    shared.path.rename(away)
-    [server] = watcher.servers()
-    os.kill(server, signal.SIGKILL)
-
-    def shown() -> str:
-        return syncd("status", str(folder), env=env).stdout
-
-    wait_for(lambda: "is no folder" in shown() and shown().startswith("offline for "), "it to notice")
-    assert watcher.said().count("is no folder") == 1
-    away.rename(shared.path)
-    publish_one(shared, 1, 1)
-    wait_for(lambda: is_here(folder, Version(1, 1)), "the policy")
-
-
-@pytest.mark.long
 def test_a_damaged_policy_is_named_and_the_last_good_one_stays(
     watcher: Watcher, shared: Shared, folder: Path, env: dict[str, str], tmp_path: Path
 ) -> None:

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 
 import paramiko
 import pytest
@@ -113,17 +112,6 @@ def test_no_command_but_ours_is_run(friend: Friend, command: str):
     assert gate_refused(done)
     assert done.returncode == REFUSED_EXIT_CODE
     assert b"uid=" not in done.stdout
-
-
-def test_words_after_our_server_are_words_and_a_terminal_is_not_given(friend: Friend):
-    done = friend.ssh("cluster", "syncd serve --shared / --contributor bob; id > ran")
-    assert b"uid=" not in done.stdout
-    assert str(friend.shared.path).encode() not in done.stdout
-    assert not (friend.inbox.parent / "bob" / "new").exists()
-    assert not (friend.owner.home if friend.owner else Path.home()).joinpath("ran").exists()
-    assert friend.ssh("-tt", "cluster").returncode != 0
-    with by_paramiko(friend) as client, pytest.raises(paramiko.SSHException):
-        client.get_transport().open_session().get_pty()
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from accounts import Account, missing_account_parts, throw_away_accounts
-from daemons import PATIENCE_S, WORK_S, wait_for
+from daemons import PATIENCE_S, WORK_S
 from needs import need
 from policies import publish_one
 from sshd import Laptop, Sshd, make_key
@@ -179,16 +179,6 @@ def test_where_there_is_no_syncd_the_line_that_it_advises_brings_it_there(
     assert newcomer.run("pull").returncode == 0
 
 
-def test_a_mirror_is_stored_as_the_folder_that_is_meant_here(newcomer: Newcomer, sshd: Sshd, tmp_path: Path):
-    """The next command may be typed elsewhere, and would make a second mirror there."""
-    publish_one(store.Shared(tmp_path / "run" / "shared"), 1, 1)
-    owner: Laptop = sshd.new_client("owner")
-    words = ("--port", sshd.port, "--yes-host-key", sshd.fingerprint(), "--remote-command", SYNCD, "--key", owner.key)
-    done = newcomer.run("setup", f"{sshd.user}@127.0.0.1:{tmp_path / 'run'}", *words, "--folder", "weights")
-    assert done.returncode == 0, done.stderr
-    assert newcomer.settings().folder == newcomer.home / "weights"
-
-
 def refused(newcomer: Newcomer, words: Sequence[object], *, is_typed: bool) -> str:
     """What a command said that was not let in: in a terminal, or in a pipe."""
     if is_typed:
@@ -237,24 +227,6 @@ def test_a_site_without_passwords_is_said_and_nothing_is_asked(newcomer: Newcome
     seen = refused(newcomer, words, is_typed=True)
     assert "[login.no-password]" in seen
     assert "password:" not in seen
-
-
-def test_a_wrong_password_is_tried_once(newcomer: Newcomer, account: Account, with_password: Sshd):
-    account.password()
-    words = ("setup", f"{account.name}@127.0.0.1:/tmp", "--port", with_password.port)
-    person = newcomer.type(*words, "--yes-host-key", with_password.fingerprint())
-    try:
-        person.wait_for("password:")
-        person.type("wrong")
-        assert person.end() == 5
-    finally:
-        person.close()
-    assert "refused" in person.seen
-    assert "Traceback" not in person.seen
-    wait_for(with_password.refusals, "the server's log")
-    said = with_password.log.read_text()
-    assert len(re.findall(r"^Failed password", said, re.MULTILINE)) == 1
-    assert not (newcomer.home / ".config" / "anchorleg" / "syncd.json").exists()
 
 
 @pytest.mark.long

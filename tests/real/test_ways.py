@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from daemons import wait_for
 from far_side import FarSide, of_kind, until
-from policies import RUN, publish_one
 from refused import refused
 from sshd import Laptop, Sshd
-from watching import client_env, seen, watching
 
 from syncd import store
-from syncd.access.settings import Settings, store_settings
 from syncd.errors import UnreachableError
 from syncd.laptop.mirror import blob_of
-from syncd.store import Version
 from syncd.wire.session import Session
 
 WAYS = ["openssh", "paramiko"]
@@ -88,44 +81,3 @@ def test_a_jump_host_is_passed_as_the_ssh_config_says(
         until(transport, lambda news: transport.listing() is None)
     jump.start()
     assert of_kind(opened(far.open(**alias)).listing(), "manifest")
-
-
-def smuggle(shared: store.Shared, aside: store.Shared) -> None:
-    """Publish what lies `aside` as it is: the blob, its manifest, the hint."""
-    files = [path for path in aside.slot(RUN, 0).path.rglob("*") if path.is_file()]
-    for path in sorted(files, key=lambda path: ["blobs" in path.parts, "manifests" in path.parts], reverse=True):
-        target = shared.path / path.relative_to(aside.path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target.with_name(".smuggled"))
-        os.replace(target.with_name(".smuggled"), target)
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_a_poisoned_policy_is_left_out_and_said_and_the_next_one_is_taken(
-    far: FarSide, tmp_path: Path, way: str
-) -> None:
-    assert far.laptop is not None
-    folder = tmp_path / "mirror"
-    far.publish(1)
-    env = client_env(far.laptop.home)
-    store_settings(Settings(remote=far.remote(), name="anna"), env)
-
-    def has(seq: int) -> bool:
-        manifest = seen(folder, RUN)
-        return manifest is not None and manifest.version == Version(1, seq)
-
-    with watching(folder, "--transport", way, "", env=env) as watcher:
-        watcher.live()
-        wait_for(lambda: has(1), "the first policy")
-        aside = store.Shared(tmp_path / "aside")
-        blob = aside.slot(RUN, 0).blob(publish_one(aside, 1, 2).blob.sha256)
-        content = bytearray(blob.read_bytes())
-        content[-1] ^= 1
-        blob.chmod(0o644)
-        blob.write_bytes(content)
-        smuggle(far.shared, aside)
-        wait_for(lambda: any("1-2 is left out" in trouble for trouble in watcher.word().troubles), "it to be said")  # type: ignore[union-attr]
-        assert has(1)
-        far.publish(3)
-        wait_for(lambda: has(3), "the next policy")
-        assert watcher.is_live()

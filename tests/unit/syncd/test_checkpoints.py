@@ -16,7 +16,6 @@ from syncd.laptop.checkpoints import ServedCheckpoints, fetch_newest
 from syncd.remote import Remote
 from syncd.store import Shared
 from syncd.transports.factory import LocalTransport
-from syncd.wire.protocol import SavedSlot, SavedThere
 
 RUN = "mine-11111111"
 
@@ -84,23 +83,6 @@ def test_one_that_is_not_whole_is_a_trouble_of_its_slot(run, pull):
     ]
 
 
-def test_what_came_in_part_of_older_ones_makes_room(run, pull, tmp_path):
-    """Of other attempts, too, and of steps before; what came whole stays."""
-    slot = tmp_path / "mirror" / "checkpoints" / RUN / "0"
-    for name in ("0/1000.part", "0/2000", "1/3000.part", "2/500.part", "2/4000.part"):
-        (slot / name).mkdir(parents=True)
-        (slot / name / "nets.safetensors").write_bytes(b"nets of")
-    save(run, "0/2/4000")
-    lines, troubles, here = pull()
-    assert (len(lines), troubles, here) == (1, [], {f"{RUN}/0/2/4000"})
-    assert {path.relative_to(slot).as_posix() for path in slot.rglob("*") if path.is_dir()} == {
-        "0", "0/2000", "2", "2/4000"
-    }  # fmt: skip
-    (slot / "3" / "9000.part").mkdir(parents=True)
-    assert pull()[2] == here
-    assert not (slot / "3").exists(), "whoever has the newest one already"
-
-
 @pytest.mark.parametrize(
     "files",
     [{"../../../stolen": 5}, {"/etc/passwd": 5}, {"nets.safetensors": -1}, {"nets.safetensors": 2**60}, {"a/b": 5}],
@@ -113,20 +95,6 @@ def test_a_manifest_that_names_what_is_no_file_of_a_checkpoint_brings_nothing(ru
     assert fetch_newest(ServedCheckpoints(session), tmp_path / "mirror", trouble=troubles.append) == []
     assert len(troubles) == 1
     assert not [path for path in (tmp_path / "mirror").rglob("*") if path.is_file()]
-
-
-def test_a_server_that_names_the_same_slots_again_keeps_nobody(session, monkeypatch):
-    asked = []
-    assert not session.saved(1_000_000).slots  # behind the last there may be
-
-    def saved(slot):
-        asked.append(slot)
-        assert len(asked) < 9
-        return SavedThere(run_id=RUN, slots=(SavedSlot(slot=999_999, saved=((0, 10, 5),)),))
-
-    monkeypatch.setattr(session, "saved", saved)
-    assert list(ServedCheckpoints(session).saved()) == [999_999]
-    assert asked == [0, 1_000_000]
 
 
 def test_one_that_came_in_part_is_gone_on_with(run, session, tmp_path):

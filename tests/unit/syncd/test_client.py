@@ -15,11 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from policies import RUN, publish_one
-from refused import refused
 
 from syncd import outbox
 from syncd.errors import (
-    ChangedError,
     GoneError,
     HostKeyError,
     LoginRefusedError,
@@ -233,70 +231,6 @@ def test_a_refusal_is_told_and_loses_nothing(
     assert len(counts.troubles) == len(said) == stays
 
 
-def test_what_the_other_side_does_not_know_waits_for_one_that_does(
-    tmp_path: Path, shared: Shared, world: World
-) -> None:
-    folder = tmp_path / "mirror"
-    names = fill(folder, 40)
-    elsewhere = Scripted(shared, world)
-    elsewhere.receipts = lambda _: Receipt(False, "other_run")
-    [trouble] = sync_once(elsewhere, folder, Wishes()).troubles
-    assert f"does not know slot 0 of {RUN}" in trouble
-    assert read_contributions(folder).refused == {}
-    there = Scripted(shared, world)
-    assert sync_once(there, folder, Wishes()).troubles == []
-    assert there.received == names
-
-
-def test_what_nobody_knows_leaves_the_outbox_after_a_day_or_where_it_takes_half_of_it(
-    tmp_path: Path, shared: Shared, world: World
-) -> None:
-    folder = tmp_path / "mirror"
-    old, *young = fill(folder, 7)
-    [path] = (folder / "outbox" / "new").rglob(old)
-    os.utime(path, (path.stat().st_mtime - outbox.UNKNOWN_KEPT_S - 1,) * 2)
-    transport = Scripted(shared, world)
-    transport.receipts = lambda _: Receipt(False, "other_run")
-    exchange = Exchange(transport, Mirror(folder), Outbox(folder, max_segments=8))
-    exchange.send_some()
-    assert [each.path.name for each in Outbox(folder).waiting()] == young[2:]
-    assert {each.name for each in (folder / "outbox" / "refused").iterdir()} == {old, *young[:2]}
-    assert exchange.counts.refused == {"other_run": 3}
-
-
-def test_of_an_overtaken_policy_only_the_newest_is_fetched(tmp_path: Path, shared: Shared, world: World) -> None:
-    transport = Scripted(shared, world)
-    exchange = Exchange(transport, Mirror(tmp_path / "mirror"), Outbox(tmp_path / "mirror"))
-    for seq in (1, 2, 3):
-        publish_one(shared, 1, seq)
-        exchange.take(transport.news(), announced=True)
-    while exchange.wants:
-        exchange.fetch_one()
-    assert [path for path in transport.fetched if "manifests" in path] == [
-        f"v1/runs/{RUN}/0/manifests/000001-000000003.json"
-    ]
-
-
-@pytest.mark.parametrize(
-    ("error", "patient", "lists"),
-    [
-        (ChangedError("file.changed", path="changed meanwhile"), True, False),  # news of it follow
-        (ChangedError("file.changed", path="changed meanwhile"), False, True),  # nobody waits for them
-        (gone(), True, True),
-    ],
-)
-def test_a_curve_that_changed_while_it_was_fetched_is_no_reason_to_list_all(
-    tmp_path: Path, shared: Shared, world: World, error: GoneError, patient: bool, lists: bool
-) -> None:
-    transport, folder = Scripted(shared, world), tmp_path / "mirror"
-    transport.fetch_errors = [error]
-    exchange = Exchange(transport, Mirror(folder), Outbox(folder), patient=patient)
-    curve = Offer(f"v1/runs/{RUN}/0/metrics/metrics-000000.jsonl", 3, "0" * 64, "metrics")
-    exchange.take(News((curve,)), announced=True)
-    exchange.fetch_one()
-    assert (exchange.something_was_gone, exchange.unfetched) == (lists, 0)
-
-
 def test_while_the_other_side_is_away_tries_grow_apart_and_one_line_is_said(tmp_path: Path, world: World) -> None:
     run = Run(tmp_path / "mirror", world, [away("no way")] * 12)
     run.to_the_end()
@@ -350,48 +284,11 @@ def test_after_a_sleep_it_connects_at_once(tmp_path: Path, shared: Shared, world
     assert (first.closed, second.closed, len(run.tries)) == (1, 1, 3)
 
 
-def test_a_sleep_while_offline_ends_the_wait(tmp_path: Path, world: World) -> None:
-    run = Run(
-        tmp_path / "mirror",
-        world,
-        [away()] * 10 + [away("still away")],
-    )
-
-    def sleep(seconds: float) -> None:
-        world.sleep(seconds)
-        if len(run.tries) == 11:
-            world.wall_s += 3600
-
-    run.client._sleep = sleep
-    run.to_the_end()
-    assert run.tries[-1] - run.tries[-2] <= 0.25
-
-
 def failing(number: int, path: Path) -> Callable[..., None]:
     def fail(*_args: object, **_words: object) -> None:
         raise OSError(number, os.strerror(number), str(path))
 
     return fail
-
-
-def test_a_disk_that_fails_is_waited_for_in_a_sentence(
-    tmp_path: Path, shared: Shared, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "mirror"
-    [name] = fill(folder, 1)
-    first, second = Scripted(shared, world, [News()]), Scripted(shared, world, [News()])
-    run = Run(folder, world, [first, second])
-    patch = pytest.MonkeyPatch()
-    patch.setattr(run.client._outbox, "waiting", failing(errno.EIO, run.client._outbox.path / "new"))
-    run.client._sleep = lambda seconds: (patch.undo(), world.sleep(seconds))  # type: ignore[assignment, func-returns-value]
-    run.to_the_end()
-    [sentence] = [said for said in run.said if f"{folder}/outbox/new" in said and "Input/output error" in said]
-    assert sentence.startswith("offline: ")
-    assert (first.closed, second.received) == (1, [name])
-    fill(folder, 1)
-    monkeypatch.setattr(Outbox, "waiting", failing(errno.EIO, folder / "outbox" / "new"))
-    with refused("mirror.disk-error", why="Input/output error"):
-        sync_once(Scripted(shared, world), folder, Wishes())
 
 
 class Flaky(Scripted):
@@ -424,36 +321,6 @@ def test_however_often_the_line_breaks_every_segment_arrives(
     assert set(arrived) == set(names)
     assert Outbox(folder / "mirror").count() == 0
     assert read_contributions(folder / "mirror").sent == count
-
-
-def test_the_word_of_a_client_that_waits_for_a_slow_line_is_young(tmp_path: Path, shared: Shared, world: World) -> None:
-    folder, ages = tmp_path / "mirror", []
-    for slot in range(4):
-        publish_one(shared, 1, 1, slot=slot)
-
-    class Slow(Scripted):
-        def pass_slowly(self) -> None:
-            for _ in range(5):
-                word = read_status(folder)
-                assert word is not None
-                ages.append(world.wall_s - word.written_at)
-                world.pass_s(30)
-                self.tick()
-
-        def fetch(self, offer: Offer, part: Path) -> None:
-            self.pass_slowly()
-            super().fetch(offer, part)
-
-        def send(self, segments: Sequence[tuple[Path, str, int]]) -> list[Receipt]:
-            self.pass_slowly()
-            return super().send(segments)
-
-    fill(folder, 1)
-    transport = Slow(shared, world, [News()] * 6)
-    run = Run(folder, world, [transport])
-    run.to_the_end()
-    assert (len(transport.fetched), len(transport.received)) == (8, 1)
-    assert max(ages) < outbox.SILENT_AFTER_S
 
 
 def test_verdicts_that_a_full_disk_did_not_count_are_listed_again(
@@ -495,12 +362,3 @@ def test_latency_counts_only_what_was_announced(tmp_path: Path, shared: Shared, 
     latency = run.writer.status.latency
     assert (run.writer.status.policies, latency.count) == (2, 1)
     assert latency.quantile(0.5) == pytest.approx(0.4, abs=0.01)
-
-
-def test_counts_go_on_over_connections(tmp_path: Path, world: World) -> None:
-    writer = StatusWriter(tmp_path, "cluster:/x", pull=True, push=True, clock=lambda: world.wall_s)
-    for _ in range(3):
-        writer.connected("openssh")
-        writer.facts(ConnectionFacts(bytes_in=5, bytes_out=1, logins=1))
-        writer.facts(ConnectionFacts(bytes_in=10, bytes_out=2, logins=1))
-    assert (writer.status.bytes_in, writer.status.bytes_out, writer.status.logins) == (30, 6, 3)

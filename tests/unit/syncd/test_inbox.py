@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import time
 from dataclasses import replace
 
@@ -18,12 +17,11 @@ from typer.testing import CliRunner
 from anchorleg.files import LEFT_BEHIND_S
 from syncd.cli import app
 from syncd.shared import holds
-from syncd.shared.counts import Counts, counts, last_seen, note, note_seen
+from syncd.shared.counts import Counts, counts, note
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox, InboxLimits
 from syncd.shared.layout import Shared
-from syncd.shared.offers import offered
 from syncd.shared.reception import RECOUNT_S, Quota, Reception, Refusal, Stored, receive
-from syncd.shared.retention import QUARANTINE_S, WAITING_S, prune
+from syncd.shared.retention import WAITING_S, prune
 
 RUN = "demo-0123abcd"
 NOW = 1_760_086_400.0
@@ -147,12 +145,6 @@ class TestArriving:
         assert (refusal.reason, refusal.retry_after_s) == (reason, None)
         assert not inbox.path.exists()
 
-    def test_an_unmounted_folder_is_not_the_end_of_a_run(self, inbox, tmp_path):
-        shutil.rmtree(tmp_path / "v1")
-        refusal = receive(inbox, RUN, 0, sha(b"a"), 1)
-        assert (refusal.reason, refusal.retry_after_s) == ("storage", 60.0)
-        assert list(tmp_path.iterdir()) == []
-
     def test_who_is_held_is_refused_for_a_while_longer_each_time(self, inbox):
         now = time.time()
         for times, hours in enumerate((1, 2, 4, 8, 16, 24, 24), 1):
@@ -199,16 +191,6 @@ class TestWaiting:
         (inbox.path / "quarantine").symlink_to(other.path)
         prune(inbox, now=time.time() + 60 * DAY)
         assert blob.exists()
-
-    def test_what_is_too_large_is_refused_and_counts(self, inbox):
-        path = arrive(inbox, b"a")
-        path.write_bytes(bytes(MAX_SEGMENT_BYTES + 1))
-        assert inbox.waiting(RUN, 0, now=NOW) == []
-        assert states(inbox) == {}
-        assert [verdict.reason for verdict in inbox.verdicts()] == ["size"]
-        assert counts(inbox.path).refused == {"size": 1}
-        (verdict,) = inbox.verdicts()
-        assert (verdict.accepted, verdict.reason, verdict.at) == (False, "size", NOW)
 
 
 class TestJudged:
@@ -280,16 +262,6 @@ class TestJudged:
             deaths += 1
         assert deaths > 5
 
-    def test_counts_outlive_the_segments_and_two_slots_do_not_disturb_each_other(self, inbox):
-        inbox.note(RUN, 0, Counts(accepted=3, rows=1500, refused={"size": 1}, last_at=NOW + 9))
-        inbox.note(RUN, 1, Counts(accepted=1, rows=500, refused={"size": 1, "dtype": 2}, last_at=NOW + 5))
-        inbox.note(RUN, 0, Counts(accepted=1, rows=10, last_at=NOW))
-        total = counts(inbox.path)
-        assert (total.accepted, total.rows, total.refused) == (5, 2010, {"size": 2, "dtype": 2})
-        assert last_seen(inbox.path) == NOW + 9
-        note_seen(inbox.path, NOW + 20)
-        assert last_seen(inbox.path) == NOW + 20
-
 
 class TestDropping:
     def test_what_waits_goes_and_what_comes_is_refused_until_readmitted(self, shared, inbox):
@@ -342,15 +314,6 @@ class TestPruning:
         inbox.refuse(inbox.place("quarantine", RUN, 0) / sha(b"0000"), "reward_range", "…", now=NOW)  # as after a kill
         assert sha(b"0000") in states(inbox)["quarantine"]
 
-    def test_quarantine_lasts_a_week_from_the_refusal(self, inbox):
-        path = arrive(inbox, b"a")
-        os.utime(path, (0, 0))
-        inbox.refuse(path, "size", "…", now=NOW)
-        prune(inbox, now=time.time() + QUARANTINE_S - 60)
-        assert states(inbox) == {"quarantine": [sha(b"a")]}
-        prune(inbox, now=time.time() + QUARANTINE_S + 5)
-        assert list(inbox.place("quarantine", RUN, 0).iterdir()) == []
-
     @pytest.mark.parametrize(
         "where", ["", "verdicts", "counts", "new/run/0", "untrue/run", "live/run/0", "../../accounts"]
     )
@@ -365,18 +328,6 @@ class TestPruning:
         prune(inbox, now=time.time() + LEFT_BEHIND_S + 5)
         assert not left.exists()
         assert folder.exists()
-
-    def test_agents_whose_server_was_killed_while_it_wrote_are_not_offered_for_ever(self, shared, inbox):
-        folder, long_ago = inbox.path / "live" / RUN / "0", time.time() - 2 * DAY
-        folder.mkdir(parents=True)
-        left = folder / f".{sha(b'a')}.scene.17.0a0b0c0d.tmp"
-        left.write_text("half")
-        for path in (left, folder):
-            os.utime(path, (long_ago, long_ago))
-        assert offered(shared, RUN, time.time()) == {0: ("alice",)}
-        prune(inbox, now=time.time())
-        assert not folder.exists()
-        assert offered(shared, RUN, time.time()) == {}
 
 
 class TestCommands:

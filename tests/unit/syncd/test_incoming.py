@@ -10,7 +10,6 @@ import stat
 
 import pytest
 
-from syncd.errors import StorageError
 from syncd.shared import incoming as incoming_module
 from syncd.shared.accounts import called
 from syncd.shared.inbox import Inbox, InboxLimits
@@ -77,17 +76,6 @@ def test_only_the_slots_own_folder_is_open_to_the_group_whatever_the_umask(share
 
 
 @as_root
-def test_a_giver_is_whom_the_file_belongs_to_and_they_take_turns(shared):
-    for number in range(3):
-        given(shared, b"ann %d" % number, ANN)
-    given(shared, b"bob", BOB)
-    assert len(collect(shared, most=2)) == 2
-    assert len(waiting(shared, f"user-{ANN}")) == 1
-    assert waiting(shared, f"user-{BOB}") == {b"bob"}
-    assert len(collect(shared)) == 2
-
-
-@as_root
 def test_nobody_is_at_a_segments_name_first(shared, monkeypatch):
     """Members list the folder: what they see while a segment is written tells neither its sum nor its name."""
     data, folder = b"some rows", shared.incoming(RUN, 0)
@@ -134,21 +122,6 @@ def test_no_link_is_followed_and_no_device_opened(shared, tmp_path):
     assert not (folder / name).is_symlink()
 
 
-def test_what_is_no_segment_goes(shared):
-    folder = shared.incoming(RUN, 0)
-    torn = folder / a_name(b"whole")
-    torn.write_bytes(b"who")
-    (folder / "notes.txt").write_text("hello")
-    being_written = folder / ".0123456789abcdef.tmp"
-    being_written.write_bytes(b"who")
-    now = being_written.stat().st_ctime
-    assert collect(shared, now=now) == []
-    assert not torn.exists()
-    assert being_written.exists()
-    assert collect(shared, now=now + 2 * incoming_module.ABANDONED_S) == []
-    assert list(folder.iterdir()) == []
-
-
 def test_what_the_inbox_has_no_room_for_stays_where_it_is(shared):
     path = given(shared, b"some rows")
     waits = Inbox.of(shared, ME).place("new", RUN, 0)
@@ -159,23 +132,6 @@ def test_what_the_inbox_has_no_room_for_stays_where_it_is(shared):
     assert path.exists()
     shutil.rmtree(waits)
     assert collect(shared) == [sum_of(b"some rows")]
-
-
-def test_who_was_dropped_is_told_and_gives_no_more(shared):
-    given(shared, b"the first")
-    collect(shared)
-    path = given(shared, b"some rows")
-    Inbox.of(shared, ME).drop(by="the owner", now=NOW)
-    assert collect(shared) == []
-    assert not path.exists()
-    deposit = Deposit(shared)
-    assert not deposit.offer(RUN, 0, b"more")
-    assert deposit.is_dropped
-
-
-def test_a_slot_that_takes_nothing_is_one_sentence(tmp_path):
-    with pytest.raises(StorageError, match=rf"slot 0 of {RUN} takes nothing .* collaboration\.group"):
-        Deposit(Shared(tmp_path)).offer(RUN, 0, b"some rows")
 
 
 @pytest.fixture

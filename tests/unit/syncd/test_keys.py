@@ -48,17 +48,6 @@ def test_a_key_is_made_once_and_never_replaced(tmp_path: Path):
     assert derived.public.split()[:2] == first.public.split()[:2]
 
 
-def test_a_key_that_is_none_is_said_and_kept(tmp_path: Path):
-    path = tmp_path / "id"
-    path.write_text("not a key")
-    with refused("key.unreadable"):
-        keys.ensure_key(path)
-    assert path.read_text() == "not a key"
-    (tmp_path / "file").touch()
-    with refused("storage.no-folder"):
-        keys.ensure_key(tmp_path / "file" / "id")
-
-
 def test_a_key_is_locked_until_an_agent_holds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
     free = keys.ensure_key(tmp_path / "free")
@@ -80,29 +69,6 @@ def test_a_key_is_locked_until_an_agent_holds_it(tmp_path: Path, monkeypatch: py
     finally:
         agent.kill()
         agent.wait(PATIENCE_S)
-
-
-def test_a_key_that_others_may_read_is_none_for_ssh(tmp_path: Path):
-    own = keys.ensure_key(tmp_path / "key")
-    own.path.chmod(0o644)
-    assert keys.why_unusable(own, place()).id == "key.too-open"
-
-
-@pytest.mark.parametrize(("port", "alias"), [(22, ""), (2222, ""), (2222, "cluster")])
-def test_what_is_pinned_is_known_hashed_or_not(tmp_path: Path, port: int, alias: str):
-    file = tmp_path / "config" / "known_hosts"
-    where = place(file, tmp_path / "absent", port=port, alias=alias)
-    assert keys.known_keys(where) == []
-    file.parent.mkdir()
-    file.write_text("other.edu ssh-ed25519 AAAA")  # without a newline at its end
-    for _ in range(2):
-        keys.pin(where, HOST_KEY, file)
-    assert len(file.read_text().splitlines()) == 2
-    assert keys.known_keys(where) == [HOST_KEY]
-    assert keys.known_keys(place(file, port=22022)) == []
-    subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(file)], check=True, timeout=PATIENCE_S, capture_output=True)
-    assert "gpu.edu" not in file.read_text()
-    assert keys.known_keys(where) == [HOST_KEY]
 
 
 def test_where_ssh_would_go_is_where_we_go(tmp_path: Path):

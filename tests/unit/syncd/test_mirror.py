@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from policies import RUN, a_draft, publish_one, tensors
 from refused import refused
 
-from syncd.errors import DamagedPolicyError, StorageError, UnreachableError
+from syncd.errors import DamagedPolicyError, StorageError
 from syncd.laptop.mirror import FETCHES, Mirror
 from syncd.shared import codec
 from syncd.shared.manifest import MAX_MANIFEST_BYTES, Blob, Manifest
@@ -134,27 +134,6 @@ def test_an_encoder_crosses_the_line_once_for_both(server: Server, mirror: Mirro
     assert bring_all(mirror, server) == 2
     assert sum(sha256 in path for path in server.fetched) == 1
     assert here.blob(sha256).samefile(here.averaged.blob(sha256))
-
-
-def test_old_versions_go_and_an_older_one_never_comes_back(server: Server, mirror: Mirror) -> None:
-    old = None
-    for seq in range(1, 7):
-        publish_one(server.shared, 1, seq)
-        old = old or server.offers()[0]
-        bring_all(mirror, server)
-    assert versions(mirror.shared.slot(RUN, 0)) == [Version(1, 4), Version(1, 5), Version(1, 6)]
-    assert old is not None
-    assert mirror.wanted([old], changed=True) == []
-
-
-@pytest.mark.parametrize("left", [b"", b'{"format": 1}'])
-def test_a_manifest_that_this_disk_damaged_is_fetched_again(server: Server, mirror: Mirror, left: bytes) -> None:
-    manifest = publish_one(server.shared, 1, 1)
-    bring_all(mirror, server)
-    mirror.shared.slot(RUN, 0).manifest(manifest.version).write_bytes(left)
-    assert newest(mirror.shared.slot(RUN, 0)) is None
-    bring_all(mirror, server)
-    assert newest(mirror.shared.slot(RUN, 0)) == manifest
 
 
 @pytest.mark.long
@@ -365,28 +344,6 @@ def test_at_every_step_of_an_acceptance_a_kill_or_a_full_disk_costs_nothing(
     assert steps >= 8
 
 
-def test_an_unfinished_part_is_gone_on_with(server: Server, mirror: Mirror) -> None:
-    manifest = publish_one(server.shared, 1, 1)
-    blob = server.shared.slot(RUN, 0).blob(manifest.blob.sha256).read_bytes()
-    seen: list[int] = []
-
-    def broken(offer: Offer, part: Path) -> None:
-        if offer.kind != "blob":
-            return server.fetch(offer, part)
-        seen.append(part.stat().st_size if part.exists() else 0)
-        if len(seen) == 1:
-            part.write_bytes(blob[:100])
-            raise UnreachableError("peer.ends-for-now", sentence="it broke")
-        part.write_bytes(blob)
-        return None
-
-    [offer] = mirror.wanted(server.offers(), changed=False)
-    with pytest.raises(UnreachableError):
-        mirror.bring(offer, broken)
-    mirror.bring(offer, broken)
-    assert seen == [0, 100]
-
-
 def test_tidying_removes_what_a_killed_client_left_in_the_tree(server: Server, mirror: Mirror) -> None:
     publish_one(server.shared, 1, 1)
     for offer in server.offers():
@@ -396,24 +353,6 @@ def test_tidying_removes_what_a_killed_client_left_in_the_tree(server: Server, m
         path.with_name(f".{path.name}.4711.0a0b0c0d.tmp").write_bytes(b"half")
     mirror.tidy()
     assert {path for path in mirror.folder.rglob("*") if path.is_file()} == whole
-
-
-def test_a_curve_is_read_once_however_often_it_is_listed(
-    server: Server, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_metrics(server.shared.slot(RUN, 0), "metrics", [{"step": 1}])
-    bring_all(mirror, server)
-    offers, here = server.offers(), mirror.shared.slot(RUN, 0).metrics / "metrics-000000.jsonl"
-    reads: list[Path] = []
-    read_bytes = Path.read_bytes
-    monkeypatch.setattr(Path, "read_bytes", lambda path: (reads.append(path), read_bytes(path))[1])
-    for changed in (False, True, False):
-        assert mirror.wanted(offers, changed=changed) == []
-    assert reads == [here]
-    other = here.with_name("other")
-    other.write_bytes(read_bytes(here).replace(b"1", b"2"))  # as many bytes, and maybe at the same time
-    other.replace(here)
-    assert mirror.wanted(offers, changed=False) == offers
 
 
 @pytest.mark.parametrize("averaged", [False, True])

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refused import refused
 
-from syncd.access.settings import Settings, config_folder, load_settings, parse_remote, settings_file, store_settings
+from syncd.access.settings import Settings, load_settings, parse_remote, settings_file, store_settings
 from syncd.errors import ConfigError
 from syncd.remote import Remote
 
@@ -85,28 +85,6 @@ def test_the_environment_alone_names_a_remote_where_nothing_is_stored():
     assert parsed("me@gpu:/x", STORED, SYNC_CLUSTER_PATH="/other").path == "/x"  # what is typed is meant
 
 
-@pytest.mark.parametrize(
-    ("environ", "name"),
-    [
-        ({"SYNC_CLUSTER_HOST": "login2"}, "remote.none"),
-        ({"SYNC_CLUSTER_PATH": "/x"}, "remote.none"),
-        ({"SYNC_CLUSTER_HOST": "login2", "SYNC_CLUSTER_PATH": "~ben/x"}, "remote.other-home"),
-        ({"SYNC_CLUSTER_HOST": "me@login2", "SYNC_CLUSTER_PATH": "/x"}, "remote.unusable"),
-        ({"SYNC_CLUSTER_HOST": "a", "SYNC_CLUSTER_PATH": "/x", "SYNC_CLUSTER_USER": "-l"}, "remote.unusable"),
-    ],
-)
-def test_an_environment_that_names_no_remote_is_refused(environ: dict[str, str], name: str):
-    with refused(name):
-        parsed("", **environ)
-
-
-def test_what_is_known_of_a_host_is_used_for_its_other_folders_only():
-    other = parsed("me@gpu:/another", STORED)
-    assert (other.port, other.command, other.path) == (2222, "/opt/syncd", "/another")
-    for elsewhere in ("me@gpu2:/x", "you@gpu:/x"):
-        assert parsed(elsewhere, STORED).command is None
-
-
 def test_what_is_stored_is_read_back_and_nobody_else_may_read_it(tmp_path: Path):
     environ = {"XDG_CONFIG_HOME": str(tmp_path), "HOME": "/nowhere"}
     assert load_settings(environ) == Settings()
@@ -140,9 +118,3 @@ def test_a_wrong_file_is_named_with_its_field(tmp_path: Path, change: dict[str, 
         else refused("settings.unusable", path=path, field=field)
     ):
         load_settings(environ)
-
-
-def test_each_system_has_its_place():
-    assert config_folder({"HOME": "/home/me"}, "linux") == Path("/home/me/.config/anchorleg")
-    assert config_folder({"HOME": "/Users/me"}, "darwin") == Path("/Users/me/Library/Application Support/anchorleg")
-    assert config_folder({"HOME": "/home/me", "XDG_CONFIG_HOME": "relative"}, "linux").is_absolute()

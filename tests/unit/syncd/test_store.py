@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 import time
 from pathlib import Path
 
@@ -65,11 +64,6 @@ class TestReading:
         if hint is not None:
             place.latest.write_bytes(hint)
         assert store.newest(place) == newest
-
-    def test_a_manifest_under_another_name_is_not_believed(self, shared, place):
-        older, newer = publish_one(shared, 0, 0), publish_one(shared, 0, 1)
-        place.manifest(Version(5, 5)).write_bytes(older.to_bytes())
-        assert store.newest(place) == newer
 
     @pytest.mark.parametrize(
         ("damage", "name"),
@@ -135,17 +129,6 @@ class TestPublishing:
         assert not [name for name in files_below(place.path) if name.endswith(".tmp")]
         assert store.newest(place) == older
         assert publish_one(shared, 0, 1) == store.newest(place)
-
-    def test_a_groups_folder_stays_a_groups_to_read(self, shared, place, monkeypatch):
-        os.chmod(shared.path, 0o2770)
-        previous = os.umask(0o077)
-        try:
-            publish_one(shared, 0, 0)
-        finally:
-            os.umask(previous)
-        modes = {stat.S_IMODE(path.stat().st_mode) for path in shared.path.rglob("*") if path.is_dir()}
-        assert modes == {0o2750}
-        assert {stat.S_IMODE((shared.path / name).stat().st_mode) for name in files_below(shared.path)} == {0o640}
 
 
 class TestClearingAway:
@@ -277,13 +260,6 @@ class TestCurves:
         assert not curve.is_as_left()
         curve.write([{"step": step} for step in range(101)], anew=True)
         assert len(store.read_metrics(place, "metrics")) == 101
-
-    def test_foreign_lines_and_left_over_chunks_are_not_rows(self, place):
-        store.write_metrics(place, "metrics", [{"a": 1}] * 2)
-        path = place.metrics / "metrics-000000.jsonl"
-        path.write_bytes(path.read_bytes() + b'{"torn": \n[1]\n')
-        (place.metrics / "metrics-000001.jsonl").write_bytes(b'{"old": 1}\n')
-        assert store.read_metrics(place, "metrics") == [{"a": 1}] * 2
 
 
 class TestPlaces:

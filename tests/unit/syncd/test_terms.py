@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import random
 from collections import Counter as Tally
@@ -10,14 +9,13 @@ from collections import Counter as Tally
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from served import HELLO, Connection
 
 from syncd import store
 from syncd.laptop.backoff import MAX_DELAY_S, MOST_LATER_S, Backoff, jittered, later
 from syncd.laptop.exchange import Exchange
 from syncd.laptop.mirror import Mirror
-from syncd.outbox import Outbox, read_contributions
-from syncd.shared.counts import KEPT_DAYS, Counts, counts, day_of, note, rows_today, take_back
+from syncd.outbox import Outbox
+from syncd.shared.counts import KEPT_DAYS, Counts, counts, day_of, rows_today, take_back
 from syncd.shared.inbox import Inbox
 from syncd.shared.reception import (
     BELIEVED_S,
@@ -33,10 +31,7 @@ from syncd.shared.reception import (
     judged,
     receive,
     set_terms,
-    terms_file,
-    terms_of,
 )
-from syncd.wire import protocol
 from syncd.wire.outgoing import LOGINS_A_SECOND, MOST_SPREAD_S
 from syncd.wire.transport import Receipt
 
@@ -86,13 +81,6 @@ class TestVersions:
         for version in (None, "0.5"):
             assert isinstance(asked(inbox, version=version), Reception)
         assert isinstance(asked(inbox, run_id=OTHER, version="0.4.1"), Reception)  # another owner's run
-
-
-class TestTerms:
-    @pytest.mark.parametrize("text", ["", "{", "[1]", '{"rows_per_day": "many"}'])
-    def test_a_file_that_is_none_asks_for_nothing(self, shared, text):
-        terms_file(shared.runs, RUN).write_text(text)
-        assert terms_of(shared.runs, RUN) == Terms()
 
 
 class TestADaysQuota:
@@ -180,16 +168,6 @@ class TestTheClient:
         exchange.send_some()
         assert exchange.transport.asked.count(RUN) == 2
 
-    def test_a_training_that_is_over_empties_the_outbox_and_says_why_once(self, tmp_path, clock):
-        said = []
-        over = Receipt(False, "not_needed", None, "its training is complete")
-        exchange = self.exchanging(tmp_path, {RUN: over}, clock, said)
-        assert Outbox(tmp_path).offer(RUN, 0, b"more")
-        exchange.send_some()
-        assert Outbox(tmp_path).count() == 0
-        assert read_contributions(tmp_path).refused == {"not_needed": 2}
-        assert said == ['the other side will not take what waits: "its training is complete"']
-
 
 class TestJitter:
     @given(st.floats(0, 1e6), st.floats(0, 1, exclude_max=True))
@@ -209,14 +187,6 @@ class TestJitter:
         assert max(seconds.values()) <= 2 * LOGINS_A_SECOND
         assert max(back) <= 60.0
         assert Backoff(spread_s=4 / LOGINS_A_SECOND).delay_s(0.999) < 1.0  # a few friends wait no longer
-
-    def test_the_server_says_how_many_may_come(self, shared):
-        for number in range(30):
-            (shared.inbox_folder / f"friend-{number}").mkdir(parents=True)
-        client = Connection(shared.path)
-        client.send(HELLO)
-        assert client.receive(protocol.Welcome).message.spread_s == 30 / LOGINS_A_SECOND
-        client.close()
 
 
 class TestTheBoard:
@@ -250,16 +220,3 @@ class TestTheBoard:
         total = counts(inbox.path)
         assert rows_today(inbox.path, RUN, NOW) == 30
         assert (total.rows_of(NOW + DAY), total.rows_of(NOW + DAY, 7)) == (5, 35)
-
-    @pytest.mark.parametrize("add", [note, take_back])
-    def test_counts_that_cannot_be_read_now_are_not_begun_anew(self, inbox, monkeypatch, add):
-        gave(inbox, 100)
-
-        def stale(_path):
-            raise OSError(errno.ESTALE, "Stale file handle")
-
-        with monkeypatch.context() as patch:
-            patch.setattr("syncd.shared.counts.read_json", stale)
-            with pytest.raises(OSError, match="Stale"):
-                add(inbox.path, f"{RUN}.0", Counts(rows=1))
-        assert counts(inbox.path).rows == 100
