@@ -40,19 +40,6 @@ def test_killed_before_the_outcome_was_written_it_finds_its_job_again(new_relay:
 
 
 @pytest.mark.long
-def test_killed_at_a_later_submission_only_that_slot_waits(new_relay: NewRelay) -> None:
-    relay = new_relay(total=60, slots=2, training={"max_runtime_seconds": 1})
-    relay.killed("after-intent", "start", call=3)
-    assert relay.attempts(0) in ([0], [0, 1])
-
-    done = relay.hurried("start")
-
-    assert done.code == 0, done.words
-    for slot in (0, 1):
-        relay.assert_exactly_once(60, slot)
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("call", [1, 2, 4])
 def test_killed_between_ticks_nothing_is_repeated(new_relay: NewRelay, call: int) -> None:
     relay = new_relay(total=60, slots=2, training={"max_runtime_seconds": 1})

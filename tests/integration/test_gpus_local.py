@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -88,30 +87,3 @@ def test_a_slot_that_takes_anothers_place_gets_the_gpu_that_is_free(new_relay: N
     assert "share" not in relay.output()
     assert relay.run("stop").code == 0
     assert controller.wait(WORK_S) == 0, relay.output()
-
-
-def test_only_the_gpus_that_the_user_states_are_used(new_relay: NewRelay) -> None:
-    relay = on_gpus(new_relay, 4, slots=2)
-    relay.env["CUDA_VISIBLE_DEVICES"] = "2,3"
-
-    assert relay.run("start").code == 0
-
-    assert seen(relay) == {0: {"2"}, 1: {"3"}}
-
-
-@pytest.mark.long
-def test_a_second_run_begins_with_the_same_gpus(new_relay: NewRelay) -> None:
-    for name in ("one", "two"):
-        relay = on_gpus(new_relay, 2, name=name)
-        assert relay.run("start").code == 0
-        assert seen(relay) == {0: {"0"}}
-
-
-@pytest.mark.long
-def test_the_doctor_says_which_gpus_the_slots_get(new_relay: NewRelay, tmp_path: Path) -> None:
-    relay = on_gpus(new_relay, 4, slots=2)
-    assert "ok: GPUs here: 4 here, each slot has its own (slot 0: 0; slot 1: 1)" in relay.run("doctor").out
-    more = relay.run("doctor", "--set", "slots=5").out
-    assert "warning: GPUs here: 5 slots" in more
-    idle = relay.run("doctor", "--set", "slurm.gpus=2", "--set", "command=null").out
-    assert "warning: GPUs asked for: slurm.gpus: 2: the trainer uses one GPU of a job" in idle

@@ -100,14 +100,6 @@ def test_a_member_of_the_groups_folder_edits_neither_the_code_of_a_run_nor_anyth
 
 
 @pytest.mark.long
-def test_a_folder_at_which_pythons_path_would_split_is_refused(new_relay: NewRelay) -> None:
-    relay = new_relay(total=10, run_dir="runs/a:b")
-    for words in (("start",), ("start", "--dry-run"), ("render",)):
-        relay.run(*words).assert_refused(2, "runs/a:b", "[run-dir.separator]")
-    assert not (relay.folder / "runs").exists()
-
-
-@pytest.mark.long
 def test_what_a_crash_leaves_behind_has_no_secret_of_the_environment(new_relay: NewRelay) -> None:
     """Run folder, state folder, and what every command says of it; the shell's secrets are no business of a run."""
     names = ("WANDB_API_KEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "DATABASE_URL", "SSH_AUTH_SOCK")

@@ -71,12 +71,6 @@ def test_an_error_is_told_to_programs_too_unless_an_answer_was(tmp_path: Path) -
     assert told == [(8, "run.unknown", "[run.unknown]\n"), (11, None, "[doctor.problems]\n")]
 
 
-def test_what_a_command_ends_with_counts_more_than_its_output(nobody: int, tmp_path: Path) -> None:
-    code, said = run(["trainer", "plot", str(tmp_path / "nothing")], nobody)
-    assert code not in {0, 1, READER_GONE}
-    assert said.count("\n") == 1
-
-
 @pytest.mark.long
 @pytest.mark.trainer
 @pytest.mark.parametrize("where", ["nobody", "/dev/full"])
@@ -125,12 +119,3 @@ def test_an_answer_is_alone_on_the_output_whoever_prints_beside_it(environ: Mapp
     done = subprocess.run([sys.executable, "-c", ANSWERS], capture_output=True, env=environ, timeout=WORK_S, check=True)
     assert done.stdout == b"one\ntwo\n"
     assert set(done.stderr.splitlines()) >= {b"a banner", b"a child", b"late"}
-
-
-def test_an_answer_whose_reader_has_gone_ends_without_a_word(environ: Mapping[str, str], nobody: int) -> None:
-    program = ANSWERS.replace('print("a banner")', "").replace('["echo", "a child"]', '["true"]')
-    program = program.replace(r'os.write(1, b"late\n")', "")
-    done = subprocess.run(
-        [sys.executable, "-c", program], stdout=nobody, stderr=subprocess.PIPE, env=environ, timeout=WORK_S, check=False
-    )
-    assert (done.returncode, done.stderr) == (READER_GONE, b"")

@@ -11,27 +11,6 @@ import pytest
 from relay import AT_ONCE, NewRelay
 
 
-def test_zero_without_any_report_means_finished(new_relay: NewRelay) -> None:
-    relay = new_relay(command=["true"])
-
-    done = relay.run("start")
-
-    assert done.code == 0, done.words
-    assert relay.status()["state"] == "finished"
-    assert relay.attempts() == [0]
-
-
-def test_seventy_five_means_another_job(new_relay: NewRelay) -> None:
-    saves = 'mkdir -p "$ANCHORLEG_ATTEMPT_DIR/checkpoints/$((ANCHORLEG_ATTEMPT + 1))"'
-    relay = new_relay(command=["bash", "-c", saves + '; [ "$ANCHORLEG_ATTEMPT" = 2 ] || exit 75'])
-
-    done = relay.run("start")
-
-    assert done.code == 0, done.words
-    assert relay.attempts() == [0, 1, 2]
-    assert "slot 0: 3 jobs, 2 hand-overs" in done.out
-
-
 @pytest.mark.long
 def test_seventy_five_without_anything_saved_is_not_repeated_for_ever(new_relay: NewRelay) -> None:
     relay = new_relay(command=["bash", "-c", "exit 75"], relay=AT_ONCE)
@@ -111,13 +90,6 @@ def test_a_program_that_finds_no_room_is_never_given_up_and_not_hammered(new_rel
     assert relay.hurried("start").code == 0, "the next one finds room"
 
 
-def test_a_misspelt_program_is_refused_before_anything_is_begun(new_relay: NewRelay) -> None:
-    relay = new_relay(command=["python3", "counts.py"])
-    for words in (("start",), ("start", "--dry-run")):
-        relay.run(*words).assert_refused(2, "counts.py", '"count.py"', "[command.no-script]")
-    assert not relay.run_dir.exists()
-
-
 @pytest.mark.long
 def test_a_program_that_cannot_be_started_is_named(new_relay: NewRelay) -> None:
     relay = new_relay(command=["./counts.py"], relay=AT_ONCE)
@@ -126,17 +98,6 @@ def test_a_program_that_cannot_be_started_is_named(new_relay: NewRelay) -> None:
     program.chmod(0o755)
 
     relay.run("start").assert_refused(10, "./counts.py could not be started on", "No such file or directory")
-
-
-@pytest.mark.long
-def test_one_slot_that_fails_does_not_stop_the_other(new_relay: NewRelay) -> None:
-    program = ["bash", "-c", "exec python3 ./count.py $((40 / ANCHORLEG_SLOT))"]
-    relay = new_relay(slots=2, command=program, relay=AT_ONCE)
-
-    relay.run("start").assert_refused(10, "slot 0 stopped")
-
-    relay.assert_exactly_once(40, slot=1)
-    assert [slot["state"] for slot in relay.status()["slots"]] == ["failed", "finished"]
 
 
 def test_the_program_sees_the_contract_and_nothing_of_the_scratch_stays(new_relay: NewRelay) -> None:

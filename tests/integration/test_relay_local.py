@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from pathlib import Path
@@ -95,21 +94,6 @@ def test_a_controller_in_the_background_outlives_the_command_that_began_it(new_r
 
 
 @pytest.mark.long
-def test_stop_now_does_not_wait_for_a_hand_over(new_relay: NewRelay) -> None:
-    relay = new_relay(total=10_000, slots=2)
-    controller = relay.spawn("start")
-    relay.wait_for_step(3, slot=0)
-    relay.wait_for_step(3, slot=1)
-
-    stopped = relay.run("stop", "--now")
-
-    assert stopped.code == 0, stopped.words
-    assert relay.ended(controller) == 0
-    assert [slot["job_id"] for slot in relay.status()["slots"]] == [None, None]
-    assert relay.asked(0) == ["SIGTERM"]
-
-
-@pytest.mark.long
 def test_a_run_whose_controller_is_dead_can_be_stopped(new_relay: NewRelay) -> None:
     relay = new_relay(total=10_000)
     controller = relay.spawn("start")
@@ -123,39 +107,6 @@ def test_a_run_whose_controller_is_dead_can_be_stopped(new_relay: NewRelay) -> N
     assert stopped.code == 0, stopped.words
     assert relay.status()["slots"][0]["checkpoint_step"] >= at
     assert relay.status()["state"] == "stopped"
-
-
-@pytest.mark.long
-def test_a_stop_that_is_killed_leaves_its_wish_to_the_next_one(new_relay: NewRelay) -> None:
-    relay = new_relay(total=10_000)
-    relay.killed("between-ticks", "start")
-    relay.wait_for_step(3)
-    relay.killed("between-ticks", "stop")
-
-    assert relay.run("tick").code == 0
-    stopped = relay.run("stop")
-
-    assert stopped.code == 0, stopped.words
-    assert relay.status()["state"] == "stopped"
-    relay.assert_exactly_once(relay.counted())
-    assert relay.attempts() == [0]
-
-
-@pytest.mark.long
-def test_a_start_after_an_unfinished_stop_goes_on(new_relay: NewRelay) -> None:
-    relay = new_relay(total=100, slots=2, held_at=10)
-    relay.killed("between-ticks", "start")
-    relay.wait_for_step(3, slot=0)
-    relay.wait_for_step(3, slot=1)
-    relay.killed("between-ticks", "stop")
-    relay.release()
-
-    done = relay.run("start")
-
-    assert done.code == 0, done.words
-    for slot in (0, 1):
-        relay.assert_exactly_once(100, slot)
-        assert relay.attempts(slot) == [0, 1]
 
 
 @pytest.mark.long
@@ -200,17 +151,6 @@ def test_a_ghost_of_an_older_attempt_changes_nothing_that_its_successor_reads(ne
 
 
 @pytest.mark.long
-def test_the_walltime_of_a_local_job_is_a_hand_over(new_relay: NewRelay) -> None:
-    relay = new_relay(total=300, pace_s=0.1, slurm={"time_limit": "0:00:23"})
-
-    done = relay.run("start")
-
-    assert done.code == 0, done.words
-    relay.assert_exactly_once(300)
-    assert relay.asked()[0] in {"deadline", "SIGUSR2"}
-
-
-@pytest.mark.long
 def test_ticks_alone_keep_a_run_going(new_relay: NewRelay) -> None:
     relay = new_relay(total=60, training={"max_runtime_seconds": 1})
     relay.killed("between-ticks", "start")
@@ -241,23 +181,3 @@ def test_a_program_that_is_killed_is_run_again_from_its_last_checkpoint(new_rela
     assert relay.read("exit.json", 1)["code"] == -9
     assert relay.read("parent.json", 2)["step"] == saved >= 20
     assert [event["verdict"] for event in relay.events("ended")] == ["handed over", "crashed", "finished"]
-
-
-@pytest.mark.long
-def test_the_logs_of_a_slot_are_printed_from_any_folder(new_relay: NewRelay) -> None:
-    relay = new_relay(total=3)
-    assert relay.run("start").code == 0
-
-    printed = relay.run("logs", "0", "toy", cwd=Path("/"))
-
-    assert printed.code == 0, printed.words
-    assert f"{relay.run_dir}/jobs/s0-a0-" in printed.out
-
-
-def test_status_is_json_for_machines(new_relay: NewRelay) -> None:
-    relay = new_relay(total=3)
-    assert relay.run("start").code == 0
-
-    view = json.loads(relay.run("status", "--json").out)
-
-    assert (view["run_name"], view["slots"][0]["state"], view["slots"][0]["step"]) == ("toy", "finished", 3)

@@ -2,47 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import resource
-import subprocess
-import sys
 from io import FileIO
 from pathlib import Path
 
 import pytest
-from daemons import PATIENCE_S
-from mounts import mounted
-from relay import NewRelay, Relay
-
-
-def test_a_config_that_is_not_there(new_relay: NewRelay) -> None:
-    relay = new_relay()
-    relay.config.unlink()
-
-    relay.run("start").assert_refused(2, "cluster_config.json", "[config.no-file]")
-    relay.run("init", "nowhere/new.json").assert_refused(2, "nowhere/new.json", "[init.no-folder]")
-
-
-def test_a_config_that_is_no_json(new_relay: NewRelay) -> None:
-    relay = new_relay()
-    relay.config.write_text('{\n  "slots": 2,\n  "lead_seconds" 2\n}\n')
-
-    relay.run("start").assert_refused(2, "line 3, column 18")
-
-
-def test_an_unknown_field_and_the_one_that_was_meant(new_relay: NewRelay) -> None:
-    relay = new_relay(slurm={"time_limt": "0:00:30"})
-
-    relay.run("start").assert_refused(2, "slurm.time_limt", '"time_limit"', "[config.unknown-field]")
-    assert not relay.run_dir.exists()
-
-
-def test_a_walltime_too_short_to_train_in(new_relay: NewRelay) -> None:
-    relay = new_relay(slurm={"time_limit": "0:00:21"})
-
-    relay.run("start").assert_refused(2, "0:00:21", "22 s", "[config.walltime-too-short]")
+from relay import NewRelay
 
 
 @pytest.mark.long
@@ -62,41 +27,6 @@ def test_a_damaged_file_is_named_and_left_as_it_is(new_relay: NewRelay, name: st
     assert before.items() <= relay.snapshot().items()
     assert path.read_bytes() == damage
     assert list(relay.run_dir.glob("jobs/*/local.json")) == []
-
-
-@pytest.mark.long
-def test_the_ledger_of_another_run_is_refused(new_relay: NewRelay) -> None:
-    relay, other = new_relay("one", total=1), new_relay("two", total=1)
-    assert relay.run("start").code == 0
-    assert other.run("start").code == 0
-    (relay.run_dir / "ledger-0.json").write_bytes((other.run_dir / "ledger-0.json").read_bytes())
-
-    relay.run("start").assert_refused(3, "ledger-0.json", "run two-", "[ledger.damaged]")
-
-
-@pytest.mark.long
-def test_a_damaged_ledger_names_the_last_good_copy(new_relay: NewRelay) -> None:
-    relay = new_relay(total=1)
-    assert relay.run("start").code == 0
-    assert relay.run("start").code == 0
-    (relay.run_dir / "ledger-1.json").write_text("{")
-
-    relay.run("start").assert_refused(3, "ledger-1.json", f"{relay.run_dir}/ledger-0.json", "[ledger.damaged]")
-
-
-def test_a_run_folder_where_no_folder_can_be(new_relay: NewRelay) -> None:
-    relay = new_relay(run_dir="data/pace.txt/run")
-
-    relay.run("start").assert_refused(7, f"{relay.folder}/data/pace.txt/run", "[run-dir.unwritable]")
-
-
-def test_a_run_folder_that_may_not_be_written(new_relay: NewRelay, tmp_path: Path) -> None:
-    relay = new_relay()
-    relay.run_dir.mkdir(parents=True)
-    relay.run_dir.chmod(0o555)
-    is_root = os.geteuid() == 0  # whom permissions do not stop
-    with mounted(relay.run_dir, "ro") if is_root else contextlib.nullcontext():
-        relay.run("start").assert_refused(7, str(relay.run_dir), "[run-dir.unwritable]")
 
 
 def test_another_training_is_refused_unless_it_is_forked(new_relay: NewRelay) -> None:
@@ -123,13 +53,6 @@ def test_another_training_is_refused_unless_it_is_forked(new_relay: NewRelay) ->
     assert forked["config"]["training"]["seed"] == 4
     assert (relay.run_dir / "run.json").read_bytes() == run_file
     relay.run(*other, "--fork", "toy-2").assert_refused(2, "toy-2", "[fork.is-there]")
-
-
-def test_a_run_that_nobody_knows(new_relay: NewRelay) -> None:
-    relay = new_relay(total=1)
-    assert relay.run("start").code == 0
-
-    relay.run("status", "tyo").assert_refused(8, '"tyo"', '"toy"', "[run.unknown]")
 
 
 def fill_up(file: FileIO) -> None:
@@ -171,28 +94,3 @@ def test_a_disk_that_fills_up_loses_nothing(new_relay: NewRelay, small_disk: Pat
     assert relay.ended(controller) == 0, relay.output()
     assert relay.counted() == 60
     assert json.loads(relay.run("status", "--json").out)["state"] == "finished"
-
-
-@pytest.mark.long
-def test_a_file_that_may_not_grow_is_a_sentence_too(new_relay: NewRelay) -> None:
-    relay = new_relay(total=10)
-    done = subprocess.run(
-        [sys.executable, "-m", "orchestrator", "start"],
-        cwd=relay.folder, env=relay.env, capture_output=True, text=True, check=False, timeout=PATIENCE_S,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY)),
-    )  # fmt: skip
-
-    assert done.returncode == 7, done.stdout + done.stderr
-    assert "File too large" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert relay.run("start").code == 0
-    relay.assert_exactly_once(10)
-
-
-@pytest.mark.long
-def test_a_start_that_was_refused_leaves_the_run_to_the_next_one(new_relay: NewRelay) -> None:
-    relay: Relay = new_relay(total=5)
-    relay.run("start", "--set", 'training={"seed": -1}').assert_refused(2, "training.seed")
-
-    assert relay.run("start").code == 0
-    relay.assert_exactly_once(5)

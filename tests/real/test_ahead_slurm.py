@@ -129,20 +129,3 @@ def test_a_cancel_of_the_running_job_pauses_although_another_one_is_queued(
     assert relay.status()["slots"][0]["state"] == "paused"
     slurm.wait_for(lambda: not rows_of(slurm, relay), "an empty queue")
     assert not (relay.attempt_dir(1) / "claim").exists()
-
-
-@pytest.mark.long
-def test_at_a_job_limit_of_the_number_of_slots_it_is_as_without(
-    private_slurm: PrivateSlurm, new_relay: NewRelay
-) -> None:
-    slurm = private_slurm(nodes=1, accounting=True)
-    slurm.ask("sacctmgr", "-i", "modify", "user", slurm.ask("id", "-un").strip(), "set", "MaxSubmitJobs=2")
-    runtime = {"max_runtime_seconds": 2.0}
-    ahead = {**PATIENT, "queue_ahead": True}
-    relay = on_slurm(new_relay, slurm, slots=2, total=200, pace_s=0.02, training=runtime, relay=ahead)
-
-    assert relay.ended(relay.spawn("start", driver=HURRIED)) == 0, relay.output()
-
-    for slot in (0, 1):
-        relay.assert_exactly_once(200, slot)
-    assert {slot["failures"] for slot in relay.status()["slots"]} == {0}

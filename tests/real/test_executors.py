@@ -128,14 +128,6 @@ def test_a_job_is_seen_running_and_then_ended(place: Place) -> None:
     assert place.wait_for_state("one", JobState.ENDED).raw_state == "COMPLETED"
 
 
-def test_a_job_that_fails_is_told_from_one_that_does_not(place: Place) -> None:
-    place.submit("good", "exit 0")
-    place.submit("bad", "exit 7")
-
-    assert place.wait_for_state("good", JobState.ENDED).raw_state == "COMPLETED"
-    assert place.wait_for_state("bad", JobState.ENDED).raw_state == "FAILED"
-
-
 @pytest.mark.parametrize(
     "name", ["jobs", "My%20notes/acc95%above %j%%u", 'it\'s "$HOME" `x`;#!', os.fsdecode(b"latin \xfc"), "two\nlines"]
 )
@@ -191,16 +183,6 @@ def test_a_cancel_sends_term_to_every_process_and_the_job_ends(place: Place) -> 
     assert place.wait_for_state("one", JobState.ENDED).raw_state == "CANCELLED"
     assert (place.jobs_dir / "one" / "terms").read_text() == "TERM\n"
     wait_for(lambda: not is_running(child), "the end of the job's child")
-
-
-def test_ids_that_ended_or_never_were_are_no_error_to_cancel_or_wake(place: Place) -> None:
-    job_id = place.submit("one", "exit 0")
-    place.wait_for_state("one", JobState.ENDED)
-
-    assert place.executor().cancel([job_id, "4194305"]) is None
-    assert place.executor().cancel(["4194305"]) is None
-    assert place.executor().wake([job_id]) is None
-    assert place.executor().cancel([]) is None
 
 
 def test_a_poll_lists_the_jobs_of_its_own_folder(place: Place, tmp_path: Path) -> None:

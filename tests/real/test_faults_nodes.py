@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from relay import NewRelay, Relay
@@ -126,24 +124,6 @@ def test_what_is_closed_lets_the_job_run_on_and_the_next_one_wait(
 
 
 @pytest.mark.long
-def test_a_suspended_job_is_shown_as_such_and_without_a_rate(slurm: SlurmCluster, new_relay: NewRelay) -> None:
-    relay = on_slurm(new_relay, slurm, total=TOTAL, held_at=10)
-    controller = relay.spawn("start")
-    relay.wait_for_step(10)
-    job = relay.read("claim", 0)["job_id"]
-
-    slurm.ask("scontrol", "suspend", job)
-    relay.wait_for(lambda: relay.status()["slots"][0]["state"] == "suspended", "the look that shows it")
-    assert relay.status()["slots"][0]["rate"] is None
-    slurm.ask("scontrol", "resume", job)
-    relay.wait_for(lambda: relay.status()["slots"][0]["state"] == "running", "the look that shows it running")
-    relay.release()
-
-    assert relay.ended(controller) == 0, relay.output()
-    relay.assert_exactly_once(TOTAL)
-
-
-@pytest.mark.long
 def test_an_inactive_partition_refuses_and_the_slot_waits_until_it_is_back(
     private_slurm: PrivateSlurm, new_relay: NewRelay
 ) -> None:
@@ -174,30 +154,3 @@ def assert_nothing_was_submitted_twice(slurm: SlurmCluster, relay: Relay) -> Non
     assert ends(slurm, relay) == ["COMPLETED", "COMPLETED"]
     assert [len(tokens_of(relay, attempt)) for attempt in (0, 1)] == [1, 1]
     assert relay.status()["slots"][0]["failures"] == 0
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("lost", ["its interpreter", "its code"])
-def test_what_the_run_itself_has_lost_accuses_no_node(
-    private_slurm: PrivateSlurm, new_relay: NewRelay, tmp_path: Path, lost: str
-) -> None:
-    slurm = private_slurm(nodes=1)
-    python = tmp_path / "python"
-    python.symlink_to(Path(sys.executable).resolve())
-    relay = on_slurm(new_relay, slurm, total=TOTAL, held_at=10, slots=2, python=str(python))
-    controller = relay.spawn("start")
-    for slot in (0, 1):
-        relay.wait_for_step(5, slot)
-
-    (code,) = (relay.run_dir / "code").glob("*/anchorleg/words.py")
-    gone = python if lost == "its interpreter" else code
-    gone.rename(away := tmp_path / "away")
-    for slot in (0, 1):
-        hand_over(relay, slot)
-    relay.wait_for(lambda: all(sum(e["slot"] == slot for e in relay.events("ended")) > 3 for slot in (0, 1)), "deaths")
-    away.rename(gone)
-    relay.release()
-
-    assert relay.ended(controller) == 0, relay.output()
-    assert {event["verdict"] for event in relay.events("ended")} == {"handed over", "crashed", "finished"}
-    assert relay.events("node excluded") == []

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import resource
-import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -95,37 +92,6 @@ def test_a_scancel_of_the_running_job_saves_and_waits_for_start(new_slurm_relay:
 
 
 @pytest.mark.long
-def test_a_wake_up_at_the_very_start_of_a_job_harms_nothing(
-    new_slurm_relay: NewRelay, slurm: SlurmCluster, tmp_path: Path
-) -> None:
-    setup = ["touch preparing", f"until [ -e {tmp_path}/go ]; do sleep 0.05; done"]
-    relay = new_slurm_relay(total=60, slurm={"setup": setup})
-    controller = relay.spawn("start")
-    slurm.wait_for(lambda: list(relay.run_dir.glob("jobs/*/preparing")), "the set-up lines")
-
-    slurm.ask("scancel", "--batch", "--signal=USR2", str(slurm.squeue()[0].job_id))
-    (tmp_path / "go").touch()
-
-    assert relay.ended(controller) == 0, relay.output()
-    relay.assert_exactly_once(60)
-    assert "crashed" not in {event["verdict"] for event in relay.events("ended")}
-
-
-@pytest.mark.long
-def test_a_jobs_output_is_linked_before_the_job_says_anything(new_slurm_relay: NewRelay) -> None:
-    relay = new_slurm_relay(total=20, slurm={"setup": ["test -L ../../logs/slurm-$SLURM_JOB_ID.out && echo linked"]})
-
-    done = relay.run("start")
-
-    assert done.code == 0, done.words
-    outputs = list((relay.run_dir / "jobs").glob("*/job-*.out"))
-    links = list((relay.run_dir / "logs").glob("slurm-*.out"))
-    assert sorted(path.resolve() for path in links) == sorted(outputs)
-    assert all(path.read_text().startswith("linked\n") for path in links)
-    assert len(list((relay.run_dir / "logs").glob("slurm-*.err"))) == len(links)
-
-
-@pytest.mark.long
 def test_neither_the_folders_name_nor_the_shells_limits_reach_into_a_job(
     new_slurm_relay: NewRelay, slurm: SlurmCluster
 ) -> None:
@@ -177,39 +143,6 @@ def test_a_stop_takes_waiting_jobs_out_of_the_queue(new_slurm_relay: NewRelay, s
 
 
 @pytest.mark.long
-def test_stop_now_ends_jobs_without_a_controller(new_slurm_relay: NewRelay, slurm: SlurmCluster) -> None:
-    relay = new_slurm_relay(total=10_000, slots=2)
-    controller = relay.spawn("start")
-    relay.wait_for_step(3, slot=0)
-    relay.wait_for_step(3, slot=1)
-    controller.kill()
-    controller.wait()
-
-    stopped = relay.run("stop", "--now")
-
-    assert stopped.code == 0, stopped.words
-    slurm.wait_for(lambda: not rows_of(slurm, relay), "an empty queue")
-    assert relay.status()["state"] == "stopped"
-
-
-@pytest.mark.long
-def test_ctrl_c_leaves_the_jobs_in_the_queue(new_slurm_relay: NewRelay, slurm: SlurmCluster) -> None:
-    relay = new_slurm_relay(total=50, held_at=5)
-    controller = relay.spawn("start")
-    relay.wait_for_step(5)
-
-    os.kill(controller.pid, signal.SIGINT)
-
-    assert relay.ended(controller) == 130
-    assert "[controller.ended-jobs-relay]" in relay.output()
-    assert len(rows_of(slurm, relay)) == 1
-    relay.release()
-    assert relay.run("start").code == 0
-    relay.assert_exactly_once(50)
-    assert relay.attempts() == [0]
-
-
-@pytest.mark.long
 @pytest.mark.parametrize(("where", "call"), [("after-intent", 2), ("after-submit", 2), ("between-ticks", 2)])
 def test_killed_at_any_point_the_next_controller_goes_on_exactly_once(
     new_slurm_relay: NewRelay, slurm: SlurmCluster, where: str, call: int
@@ -225,78 +158,9 @@ def test_killed_at_any_point_the_next_controller_goes_on_exactly_once(
     assert ends(slurm, relay) == ["COMPLETED"] * (len(relay.attempts(0)) + len(relay.attempts(1)))
 
 
-@pytest.mark.long
-def test_with_its_true_patience_an_intent_that_never_became_a_job_is_submitted_again(new_slurm_relay: NewRelay) -> None:
-    relay = new_slurm_relay(total=10)
-    relay.killed("after-intent", "start")
-
-    done = relay.run("start")
-
-    assert done.code == 0, done.words
-    relay.assert_exactly_once(10)
-
-
-@pytest.mark.long
-def test_no_such_partition_is_told_in_slurms_own_words(new_slurm_relay: NewRelay, slurm: SlurmCluster) -> None:
-    relay = new_slurm_relay(total=10, slots=2)
-
-    refused = relay.run("start", "--partition", "nope")
-
-    refused.assert_refused(6, "invalid partition specified: nope", "Invalid partition name specified")
-    assert relay.status()["state"] == "failed"
-    assert relay.run("start", "--partition", "gpu").code == 0
-    for slot in (0, 1):
-        relay.assert_exactly_once(10, slot)
-
-
 def test_a_background_controller_that_slurm_refuses_says_so_at_once(new_slurm_relay: NewRelay) -> None:
     relay = new_slurm_relay(total=10)
 
     refused = relay.run("start", "--via", "daemon", "--partition", "nope")
 
     refused.assert_refused(6, "invalid partition specified: nope")
-
-
-@pytest.mark.long
-def test_the_second_job_of_an_attempt_ends_at_once(new_slurm_relay: NewRelay, slurm: SlurmCluster) -> None:
-    relay = new_slurm_relay(total=50, held_at=10)
-    relay.killed("after-intent", "start")
-    mine = relay.ledger()["slots"][0]["attempts"][0]["submissions"][0]["token"]
-    token = relay.submit_by_hand(0, "deadbeef")
-    relay.wait_for_step(3)
-    relay.submit_again(mine)
-    relay.wait_for(lambda: relay.duplicates(0), "the duplicate's word")
-
-    with relay.watched() as seen:
-        controller = relay.spawn("start")
-        relay.wait_for(lambda: any(slot["state"] == "running" for view in seen for slot in view["slots"]), "the look")
-        relay.release()
-        assert relay.ended(controller) == 0, relay.output()
-
-    relay.assert_exactly_once(50)
-    assert relay.read("claim", 0)["token"] == relay.read("exit.json", 0)["token"] == token
-    assert [event["token"] for event in relay.events("adopted")] == [token]
-    ids = {slot["job_id"] for view in seen for slot in view["slots"] if slot["state"] == "running"}
-    assert ids == {relay.read("claim", 0)["job_id"]}
-    assert set(ends(slurm, relay)) == {"COMPLETED"}
-
-
-@pytest.mark.long
-def test_a_slurmctld_that_is_away_for_a_while_costs_nothing(
-    private_slurm: Callable[..., SlurmCluster], new_relay: NewRelay
-) -> None:
-    slurm = private_slurm(nodes=1, overrides={"MessageTimeout": "2"})
-    relay = on_slurm(new_relay, slurm, total=50, held_at=10)
-    controller = relay.spawn("start")
-    relay.wait_for_step(5)
-    slurm.suspend_controller()
-    relay.wait_for(lambda: relay.status()["slots"][0]["state"] == "blind", "the controller to be blind")
-    view = relay.status()
-    slurm.resume_controller()
-    relay.release()
-
-    assert "timed out" in view["blind_error"]
-    assert view["slots"][0]["job_id"] == relay.read("claim", 0)["job_id"]
-    assert relay.ended(controller) == 0, relay.output()
-    relay.assert_exactly_once(50)
-    assert relay.attempts() == [0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,84 +20,6 @@ CLI = Path(__file__).parents[1] / "support" / "slurm_cluster.py"
 
 def leftovers(cluster: SlurmCluster) -> set[int]:
     return processes_with("SLURM_CONF", str(cluster.conf))
-
-
-@pytest.mark.long
-def test_a_job_runs_on_a_claimed_gpu_and_its_end_is_on_record(slurm: SlurmCluster) -> None:
-    job_id = slurm.submit("echo gpu=$CUDA_VISIBLE_DEVICES cpus=$SLURM_CPUS_ON_NODE; exit 7", "--gres=gpu:1", "-c", "8")
-
-    slurm.wait_for_state(job_id, "FAILED")
-
-    assert slurm.output(job_id) == "gpu=0 cpus=8\n"
-    end = next(row for row in slurm.ended() if row["JobId"] == str(job_id))
-    assert (end["JobState"], end["ExitCode"]) == ("FAILED", "7:0")
-
-
-def test_four_nodes_and_two_partitions_are_claimed(slurm: SlurmCluster) -> None:
-    lines = slurm.ask("sinfo", "-h", "-o", "%P|%l|%D|%c|%G").splitlines()
-
-    assert sorted(lines) == ["gpu*|infinite|4|8|gpu:fake:1", "short|1:00|4|8|gpu:fake:1"]
-
-
-@pytest.mark.long
-def test_clearing_ends_a_job_that_ignores_sigterm(slurm: SlurmCluster) -> None:
-    job_id = slurm.submit("trap '' TERM; echo up; sleep 600 & wait; wait")
-    slurm.wait_for(lambda: "up" in slurm.output(job_id), "the job to be up")
-
-    slurm.clear()
-
-    assert slurm.squeue() == []
-
-
-@pytest.mark.long
-def test_a_job_survives_a_clean_restart_of_the_controller(private_slurm: PrivateSlurm) -> None:
-    cluster = private_slurm()
-    job_id = cluster.submit("sleep 600")
-    cluster.wait_for_state(job_id, "RUNNING")
-
-    cluster.restart_controller()
-
-    assert cluster.wait_for_state(job_id, "RUNNING").job_id == job_id
-
-
-@pytest.mark.long
-def test_a_dead_controller_answers_nobody_until_it_is_started(private_slurm: PrivateSlurm) -> None:
-    cluster = private_slurm(nodes=1)
-    cluster.kill_controller()
-    refused = cluster.run("squeue")
-    assert (refused.returncode != 0, refused.stdout) == (True, "")
-
-    cluster.start_controller()
-
-    assert cluster.squeue() == []
-
-
-def test_a_suspended_controller_may_have_taken_the_job_that_sbatch_reports_as_failed(
-    private_slurm: PrivateSlurm,
-) -> None:
-    cluster = private_slurm(nodes=1, overrides={"MessageTimeout": "2"})
-    cluster.suspend_controller()
-    with pytest.raises(RuntimeError):
-        cluster.submit("sleep 600", "--job-name=ghost")
-
-    cluster.resume_controller()
-
-    cluster.wait_for(lambda: [row.name for row in cluster.squeue()] == ["ghost"], "the ghost to show up")
-
-
-@pytest.mark.long
-def test_a_job_outlives_the_slurmd_that_started_it(private_slurm: PrivateSlurm) -> None:
-    cluster = private_slurm(nodes=1)
-    beat = cluster.folder / "beat"
-    job_id = cluster.submit(f"while true; do date +%N > {beat}; sleep 0.05; done")
-    cluster.wait_for_state(job_id, "RUNNING")
-    cluster.wait_for(beat.exists, "the first beat")
-
-    cluster.kill_node("n1")
-
-    before = beat.read_text()
-    cluster.wait_for(lambda: beat.read_text() != before, "another beat")
-    cluster.start_node("n1")
 
 
 @pytest.mark.long
@@ -140,32 +61,6 @@ def test_a_cluster_ends_with_its_owner_even_when_that_is_killed(private_slurm: P
         wait_for(lambda: not cluster.folder.exists(), "the guard to remove the folder")
 
 
-def test_the_command_line_starts_and_stops_a_cluster(private_slurm: PrivateSlurm) -> None:
-    with tempfile.TemporaryDirectory(prefix="al-") as top:
-        cluster = SlurmCluster(Path(top) / "c")
-        try:
-            started = subprocess.run(
-                [sys.executable, CLI, "start", cluster.folder, "--nodes", "1", "--set", "KillWait=3"],
-                capture_output=True, text=True, check=True,
-            )  # fmt: skip
-            assert started.stdout == f"export SLURM_CONF={cluster.conf}\n"
-            assert "KillWait                = 3 sec" in cluster.ask("scontrol", "show", "config")
-        finally:
-            subprocess.run([sys.executable, CLI, "stop", cluster.folder], check=True)
-        assert leftovers(cluster) == set()
-
-
-def test_a_cluster_is_stopped_even_where_its_folder_is_gone(private_slurm: PrivateSlurm) -> None:
-    cluster = private_slurm(nodes=1)
-    gone = cluster.folder.rename(f"{cluster.folder}.gone")  # at once: slurmctld goes on writing
-    shutil.rmtree(gone, ignore_errors=True)
-    assert len(leftovers(cluster)) >= 3
-
-    SlurmCluster(cluster.folder).stop()
-
-    assert leftovers(cluster) == set()
-
-
 def test_a_folder_of_somebody_else_is_not_wiped(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="al-") as top:
         (Path(top) / "thesis.tex").write_text("years of work")
@@ -197,22 +92,6 @@ def test_an_ordinary_user_can_have_a_cluster_too(private_slurm: PrivateSlurm) ->
 
         assert done.stdout == f"{nobody}\ngpu=0\n\n", done.stderr
         assert leftovers(cluster) == set()
-
-
-def test_a_daemon_is_known_by_its_start_time_not_by_its_pid_alone(tmp_path: Path) -> None:
-    (tmp_path / "log").mkdir()
-    daemons = Daemons(tmp_path, {"PATH": os.environ["PATH"]})
-    daemons.start("sleeper", ["sleep", "600"])
-    pid = daemons.pid("sleeper")
-    assert pid is not None
-    try:
-        daemons._save({"sleeper": (pid, 1)})
-
-        assert daemons.pid("sleeper") is None
-    finally:
-        daemons._save({"sleeper": (pid, started_at(pid) or 0)})
-        daemons.kill_all()
-    assert started_at(pid) is None
 
 
 def test_the_sweep_takes_children_that_hide_and_spares_another_cluster(tmp_path: Path) -> None:

@@ -52,25 +52,6 @@ def wait_for_row(executor: SlurmExecutor, job_id: str, state: JobState) -> JobRo
     return row_of(executor.poll(), job_id)
 
 
-def test_a_job_is_seen_from_its_submission_to_its_end(slurm: SlurmCluster, tmp_path: Path) -> None:
-    executor = an_executor(slurm, tmp_path / "jobs")
-    request = a_request(tmp_path / "jobs", "t1", "while [ ! -e go ]; do sleep 0.05; done; exit 75", "--time=5")
-    before = time.time()
-    job_id = submit(executor, request)
-
-    running = wait_for_row(executor, job_id, JobState.RUNNING)
-    Path(request.job_dir, "go").touch()
-    ended = wait_for_row(executor, job_id, JobState.ENDED)
-
-    assert running.work_dir == request.job_dir
-    assert running.node.startswith("n")
-    assert running.submitted_at is not None
-    assert running.started_at is not None
-    assert before - 2 <= running.submitted_at <= running.started_at <= time.time() + 1
-    assert running.ends_at == running.started_at + 300
-    assert (ended.raw_state, ended.work_dir) == ("FAILED", request.job_dir)
-
-
 def test_jobs_are_submitted_from_the_folder_of_the_start_and_also_where_that_is_gone(
     slurm: SlurmCluster, tmp_path: Path
 ) -> None:
@@ -88,22 +69,6 @@ def test_jobs_are_submitted_from_the_folder_of_the_start_and_also_where_that_is_
     for job_id in (first, second):
         wait_for_row(executor, job_id, JobState.ENDED)
     assert [output_of(request).strip() for request in requests] == [str(folder), "/"]
-
-
-def test_other_jobs_of_the_user_are_counted_while_they_live(slurm: SlurmCluster, tmp_path: Path) -> None:
-    executor = an_executor(slurm, tmp_path / "jobs")
-    # A folder whose name begins like ours is not ours.
-    neighbour = an_executor(slurm, tmp_path / "jobs2")
-    submit(neighbour, a_request(tmp_path / "jobs2", "theirs"))
-    ours = submit(executor, a_request(tmp_path / "jobs", "ours"))
-    slurm.submit("sleep 600", "--array=0-2")
-
-    poll = executor.poll()
-
-    assert [row.job_id for row in poll.rows] == [ours]
-    assert poll.others == 4
-    slurm.clear()
-    assert executor.poll().others == 0
 
 
 def test_variables_that_speak_to_slurm_do_not_reach_it_or_the_job(slurm: SlurmCluster, tmp_path: Path) -> None:
@@ -124,30 +89,6 @@ def test_variables_that_speak_to_slurm_do_not_reach_it_or_the_job(slurm: SlurmCl
     assert "LC_ALL=C.UTF-8\n" in printed
     assert "SLURM_TIME_FORMAT" not in printed
     assert f"SLURM_JOB_ID={job_id}\n" in printed
-
-
-def test_waking_reaches_the_batch_process_and_nothing_else(slurm: SlurmCluster, tmp_path: Path) -> None:
-    executor = an_executor(slurm, tmp_path / "jobs")
-    body = (
-        "bash -c 'trap \"touch child\" USR2; while true; do echo round >> child-rounds; sleep 0.05; done' &\n"
-        "trap 'touch parent' USR2\n"
-        "while [ ! -e child-rounds ]; do sleep 0.05; done\n"
-        "touch up\nwhile true; do sleep 0.05; done"
-    )
-    request = a_request(tmp_path / "jobs", "t1", body)
-    job_id = submit(executor, request)
-    folder = Path(request.job_dir)
-    wait_for((folder / "up").exists, "the job to be up")
-
-    assert executor.wake([job_id]) is None
-
-    wait_for((folder / "parent").exists, "the wake-up")
-    rounds = folder / "child-rounds"
-    before = rounds.stat().st_size
-    # Bash runs a trap between two commands: the child has had time for its own.
-    wait_for(lambda: rounds.stat().st_size >= before + 2 * len("round\n"), "two rounds of the child")
-    assert not (folder / "child").exists()
-    assert row_of(executor.poll(), job_id).state is JobState.RUNNING
 
 
 def test_waking_a_waiting_job_leaves_it_waiting(slurm: SlurmCluster, tmp_path: Path) -> None:
@@ -174,29 +115,6 @@ def test_cancelling_takes_waiting_running_ended_and_unknown_jobs(slurm: SlurmClu
     assert row_of(executor.poll(), ended).raw_state == "COMPLETED"
     assert row_of(executor.poll(), waiting).raw_state == "CANCELLED"
     assert executor.cancel([]) is None
-
-
-def test_a_wrong_request_is_refused_for_good_in_slurms_own_words(slurm: SlurmCluster, tmp_path: Path) -> None:
-    executor = an_executor(slurm, tmp_path / "jobs")
-
-    outcome = executor.submit(a_request(tmp_path / "jobs", "t1", "true", "--partition=nope"))
-
-    assert isinstance(outcome, SubmitRefused)
-    assert outcome.kind == "permanent"
-    assert "invalid partition specified: nope" in outcome.words
-    assert executor.poll().rows == ()
-
-
-def test_the_partitions_are_offered_with_their_limits_and_gpus(slurm: SlurmCluster, tmp_path: Path) -> None:
-    gpu, short = an_executor(slurm, tmp_path / "jobs").partitions().rows
-
-    assert (gpu.name, gpu.is_default, gpu.time_limit_s) == ("gpu", True, None)
-    assert (short.name, short.is_default, short.time_limit_s) == ("short", False, 60)
-    assert (gpu.nodes, gpu.cpus_per_node, gpu.memory_mb, gpu.gpus) == (4, 8, 16_000, {"fake": 1})
-
-
-def test_a_site_without_accounting_says_so(slurm: SlurmCluster, tmp_path: Path) -> None:
-    assert an_executor(slurm, tmp_path / "jobs").accounting(time.time()).status == "disabled"
 
 
 @pytest.mark.long
@@ -301,19 +219,6 @@ def test_what_a_sites_wrappers_print_beside_slurms_answers_hides_no_job(
     assert {partition.name for partition in executor.partitions().rows} == {"gpu", "short"}
 
 
-@pytest.mark.long
-def test_a_full_quota_is_neither_an_error_nor_for_good(private_slurm: PrivateSlurm, tmp_path: Path) -> None:
-    cluster = private_slurm(nodes=1, accounting=True)
-    executor = an_executor(cluster, tmp_path / "jobs")
-    cluster.ask("sacctmgr", "-i", "modify", "user", cluster.ask("id", "-un").strip(), "set", "MaxSubmitJobs=1")
-    submit(executor, a_request(tmp_path / "jobs", "t1"))
-
-    outcome = executor.submit(a_request(tmp_path / "jobs", "t2"))
-
-    assert isinstance(outcome, SubmitRefused)
-    assert outcome.kind == "quota"
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="root and the cluster's owner see hidden partitions as they are")
 def test_jobs_are_seen_in_a_partition_that_was_hidden_meanwhile(private_slurm: PrivateSlurm) -> None:
     cluster, nobody = private_slurm(nodes=1), 65534
@@ -373,14 +278,3 @@ def test_a_controller_that_does_not_answer_is_not_asked_again_for_each_two_hundr
 
     assert complaint == f"scancel did not answer within {seconds:g} s"
     assert (tmp_path / "asked").read_text().split() == ["asked"]
-
-
-def test_without_slurm_nothing_is_submitted_and_nothing_is_known(tmp_path: Path) -> None:
-    executor = SlurmExecutor(tmp_path / "jobs", {"PATH": str(tmp_path)})
-
-    outcome = executor.submit(a_request(tmp_path / "jobs", "t1"))
-
-    assert outcome == SubmitRefused(kind="temporary", words="sbatch could not be run: No such file or directory")
-    assert executor.poll().error == "squeue could not be run: No such file or directory"
-    assert executor.accounting(0.0).status == "blind"
-    assert executor.partitions().error == "sinfo could not be run: No such file or directory"

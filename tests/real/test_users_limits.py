@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from relay import PROGRAMS, NewRelay
 from slurm_cluster import PrivateSlurm, SlurmCluster
-from slurm_relay import ends, ever, on_slurm, rows_of
+from slurm_relay import ends, on_slurm, rows_of
 
 pytestmark = pytest.mark.slurm
 
@@ -53,51 +53,6 @@ def test_a_users_limit_of_4_jobs_is_filled_up_as_room_comes(private_slurm: Priva
         assert relay.attempts(slot) == [0]
     assert_waited_for_room(seen, "AssocMaxSubmitJobLimit")
     assert ends(slurm, relay).count("COMPLETED") == 4
-
-
-@pytest.mark.long
-def test_a_limit_of_the_qos_is_no_failure_either(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
-    slurm = private_slurm(nodes=1, accounting=True)
-    slurm.ask("sacctmgr", "-i", "add", "qos", "small", "set", "MaxSubmitJobsPerUser=1")
-    limit(slurm, "qos+=small")
-    relay = on_slurm(new_relay, slurm, slots=2, total=50, held_at=10, slurm={"extra": ["--qos=small"]})
-
-    with relay.watched(every_s=0.5) as seen:
-        controller = relay.spawn("start", driver=HURRIED)
-        relay.wait_for(lambda: seen and "waiting" in states(seen[-1]), "a slot that waits")
-        relay.release()
-        assert relay.ended(controller) == 0, relay.output()
-
-    for slot in (0, 1):
-        relay.assert_exactly_once(50, slot)
-    assert_waited_for_room(seen, "QOSMaxSubmitJobPerUserLimit")
-
-
-def limited(seen: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Every look at a slot whose job may not run beside another one."""
-    return [slot for view in seen for slot in view["slots"] if slot["reason"] == "AssocMaxJobsLimit"]
-
-
-@pytest.mark.long
-def test_a_limit_of_running_jobs_is_only_shown(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
-    slurm = private_slurm(nodes=1, accounting=True)
-    limit(slurm, "MaxJobs=1")
-    relay = on_slurm(new_relay, slurm, slots=2, total=50, held_at=10)
-
-    with relay.watched(every_s=0.5) as seen:
-        # Hurried, and held for so many looks, so that the wait is longer than what would end a job that can never run.
-        controller = relay.spawn("start", driver=HURRIED)
-        relay.wait_for(lambda: len(limited(seen)) > 8, "the limit to be shown again and again")
-        relay.release()
-        assert relay.ended(controller) == 0, relay.output()
-
-    for slot in (0, 1):
-        relay.assert_exactly_once(50, slot)
-        assert relay.attempts(slot) == [0]
-    assert {slot["state"] for slot in limited(seen)} == {"pending"}
-    words = "no more running jobs at once (your account's limit)"
-    assert all(words in slot["why"] for slot in limited(seen)), limited(seen)
-    assert len(ever(slurm, relay)) == 2  # it waited in the queue: nothing was submitted in its place
 
 
 @pytest.mark.long

@@ -244,11 +244,6 @@ class SlurmCluster:
         """SIGCONT after `suspend_controller`."""
         self.daemons.send("slurmctld", signal.SIGCONT)
 
-    def restart_controller(self) -> None:
-        """A clean restart. Nodes are unavailable for some 2-4 s after it."""
-        self.stop_controller()
-        self.start_controller()
-
     def start_node(self, node: str) -> None:
         """Start the slurmd of `n1`, `n2`, …; does not wait for its registration."""
         self.daemons.start(f"slurmd.{node}", [_where("slurmd"), "-D", "-N", node, "-f", str(self.conf)])

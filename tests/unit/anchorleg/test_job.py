@@ -222,6 +222,12 @@ class TestSaving:
             slot.attempt(0).job(0).save_checkpoint(step, lambda folder: (folder / "x").touch())
         assert list((slot.path / "attempts/0/checkpoints").iterdir()) == []
 
+    def test_who_was_superseded_publishes_nothing_and_hands_over(self, slot: SlotFolder) -> None:
+        job = slot.attempt(0).job(0)
+        with pytest.raises(SystemExit) as ended:
+            job.save_checkpoint(7, lambda folder: (slot.attempt(1), (folder / "x").touch()))
+        assert (ended.value.code, list((slot.path / "attempts/0/checkpoints").iterdir())) == (HANDED_OVER, [])
+
 
 class TestTheEnvironment:
     def test_what_other_machines_see_is_where_the_shim_says(self) -> None:
