@@ -16,7 +16,7 @@ from typing import Any
 
 from orchestrator.decisions import edits
 from orchestrator.decisions.fold import fold
-from orchestrator.decisions.models import Abort, Action, Blind, Cancel, HandOver, Ledger, Release, Submit
+from orchestrator.decisions.models import Abort, Action, Blind, Cancel, HandOver, Ledger, Submit
 from orchestrator.decisions.plan import Limits, is_held, is_over, plan, with_room_words
 from orchestrator.decisions.requests import (
     Control,
@@ -310,8 +310,7 @@ class Controller:
 
     def _act(self, actions: Sequence[Action], requests: dict[str, JobRequest]) -> None:
         """Do what was planned: what ends jobs first, so that a queued successor is gone before its slot is free."""
-        self._ask([action for action in actions if isinstance(action, Cancel)], self.executor.cancel, "cancelled")
-        self._ask([action for action in actions if isinstance(action, Release)], self.executor.release, "released")
+        self._cancel([action for action in actions if isinstance(action, Cancel)])
         self._hand_over([action for action in actions if isinstance(action, HandOver)])
         last: SubmitOutcome | None = None
         for action in actions:
@@ -369,15 +368,14 @@ class Controller:
         slot = edits.with_attempt(self.ledger.slots[action.slot], action.attempt, **update)
         self.ledger = edits.with_slot(self.ledger, action.slot, attempts=slot.attempts)
 
-    def _ask(self, actions: Sequence[Cancel | Release], ask: Callable[[list[str]], str | None], kind: str) -> None:
+    def _cancel(self, actions: Sequence[Cancel]) -> None:
         if not actions:
             return
         self.lease.check()
-        complaint = ask([action.job_id for action in actions])
+        complaint = self.executor.cancel([action.job_id for action in actions])
         for one in actions:
             where = {"slot": one.slot, "attempt": one.attempt, "job_id": one.job_id}
-            why = one.why if isinstance(one, Cancel) else "its node failed to start it"
-            self._event(kind, **where, why=why, complaint=complaint)
+            self._event("cancelled", **where, why=one.why, complaint=complaint)
 
     def _save(self) -> None:
         self.lease.check()

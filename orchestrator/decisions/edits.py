@@ -13,7 +13,6 @@ from orchestrator.decisions.models import (
     Attempt,
     Cancel,
     Ledger,
-    Release,
     Slot,
     SlotStatus,
     Submission,
@@ -32,7 +31,7 @@ GO_ON: dict[str, Any] = {
 }  # fmt: skip
 #: Of the dates that waits are counted from, those of a submission and of an attempt. `started_at` and `ended_at` are of
 #: the node's clock.
-_OF_A_SUBMISSION = ("absent_since", "cancelled_at", "released_at", "stuck_since", "left_since")
+_OF_A_SUBMISSION = ("absent_since", "cancelled_at", "stuck_since", "left_since")
 _OF_AN_ATTEMPT = ("heartbeat_changed_at", "aborted_at", "asked_to_hand_over_at")
 #: Refused submissions that stay in the ledger, for each attempt.
 REFUSALS_KEPT = 2
@@ -74,7 +73,7 @@ def with_intents(ledger: Ledger, actions: Sequence[Action], now: float) -> Ledge
     """`ledger` with what we are about to do written in, before any of it is done.
 
     Submissions, because one that is forgotten would be made twice; cancels, because one that is forgotten would look
-    like a person's, and pause the slot; releases, because each submission has only one.
+    like a person's, and pause the slot.
     """
     slots = list(ledger.slots)
     for action in actions:
@@ -84,8 +83,6 @@ def with_intents(ledger: Ledger, actions: Sequence[Action], now: float) -> Ledge
         elif isinstance(action, Cancel):
             update = {"cancelled_at": now, "cancelled_for": action.why}
             slots[action.slot] = with_submission(slot, action.attempt, action.token, **update)
-        elif isinstance(action, Release):
-            slots[action.slot] = with_submission(slot, action.attempt, action.token, released_at=now)
     return ledger.model_copy(update={"slots": tuple(slots)}) if actions else ledger
 
 

@@ -82,7 +82,8 @@ class Submission(Frozen):
     `absent_since`: the first complete poll that did not have it, after it was seen. `cancelled_at`, `cancelled_for`:
     our own cancel, noted before it is sent, so that it is never taken for a person's. `node`: where it was last seen.
     `after`: the job id that it is queued behind. `exclude`: nodes that it was told to avoid. `stuck_since`: the first
-    look that showed it waiting for something that will never come. `released_at`: when we released Slurm's own hold.
+    look that showed it waiting for something that will never come. `released_at`: of an older
+    program.
     `left_since`: the first look that showed it in the queue although it has said that it has ended.
     """
 
@@ -356,16 +357,6 @@ class Cancel:
 
 
 @dataclass(frozen=True)
-class Release:
-    """Let a job go that the scheduler itself held, because its launch failed."""
-
-    slot: int
-    attempt: int
-    token: str
-    job_id: str
-
-
-@dataclass(frozen=True)
 class Abort:
     """Make a program that reports nothing any more print its stacks and end."""
 
@@ -375,4 +366,4 @@ class Abort:
     why: str
 
 
-Action = Submit | HandOver | Cancel | Release | Abort
+Action = Submit | HandOver | Cancel | Abort

@@ -21,7 +21,6 @@ from orchestrator.decisions.models import (
     Cancel,
     HandOver,
     Ledger,
-    Release,
     Seen,
     Slot,
     SlotStatus,
@@ -41,8 +40,6 @@ from orchestrator.executors.base import JobState
 CANCEL_AGAIN_S = 60.0
 #: What one tick hands to sbatch, some 50 ms each: the queue must be looked at in between.
 SUBMITS_A_TICK = 100
-#: A released job shows its old reason until the scheduler has looked at it again (bf_interval, 30 s by default).
-RELEASE_WAIT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -253,11 +250,7 @@ def _look_after(slot: Slot, limits: Limits, now: float) -> list[Action]:
     for submission in attempt.live:
         where = (slot.index, attempt.number, submission.token)
         if submission.was_seen(JobState.PENDING) and is_launch_held(submission):
-            seen_at = submission.sighting.at if isinstance(submission.sighting, Seen) else now
-            if submission.job_id and submission.released_at is None:
-                actions.append(Release(*where, submission.job_id))
-            elif seen_at - (submission.released_at or now) >= RELEASE_WAIT_S:
-                actions += _cancel(slot, attempt, submission, LAUNCH_FAILED, now)
+            actions += _cancel(slot, attempt, submission, LAUNCH_FAILED, now)
         elif never_begins(attempt, submission, limits.stall_s):
             actions += _cancel(slot, attempt, submission, NEVER_BEGAN, now)
         elif attempt.aborted_at is not None and submission.token == attempt.claimed_by:

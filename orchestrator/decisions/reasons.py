@@ -114,7 +114,7 @@ BOOTING = "CONFIGURING"
 #: a pattern, in small letters.
 LAUNCH_FAILED_HELD = "launch failed requeued held"
 _SENTENCES: tuple[tuple[str, PendingReason], ...] = (
-    (LAUNCH_FAILED_HELD, _person("is held: a node failed to start it. It is released, or submitted anew elsewhere")),
+    (LAUNCH_FAILED_HELD, _person("is held: a node failed to start it. It is submitted anew elsewhere")),
     ("requeued held", _person("is held by Slurm after a failed start: `scontrol release` lets it try again")),
     ("special exit state", _person("is held after a special exit: `scontrol release` lets it go on")),
     ("reserved for maintenance", _waits("waits for a maintenance of the cluster to end")),

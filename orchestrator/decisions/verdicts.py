@@ -110,7 +110,7 @@ LAST_LINES = 5
 #: Of the trainer (docs/errors.md): a config, checkpoints or a combination of both that it cannot use.
 _TRAINERS_OWN = frozenset({2, 3, 4})
 #: Our own reasons to cancel a job for which its node could do nothing. They say how the attempt ended, too.
-LAUNCH_FAILED = "its node failed to start it, twice"
+LAUNCH_FAILED = "its node failed to start it"
 NEVER_BEGAN = "it ran and never began: slurm.setup, its node, or the shared folder as seen from there, hangs"
 
 

@@ -235,10 +235,6 @@ class LocalExecutor:
         self._signal(job_ids, signal.SIGTERM)
         return None
 
-    def release(self, job_ids: list[str]) -> str | None:  # noqa: ARG002 - nothing is ever held here
-        """See `Executor`."""
-        return None
-
     def forget_after_s(self) -> float:
         """See `Executor`."""
         return FORGET_AFTER_S

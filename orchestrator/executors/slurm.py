@@ -181,13 +181,6 @@ class SlurmExecutor:
         """SIGTERM to every process, SIGKILL after the site's KillWait; waiting jobs are taken out of the queue."""
         return self._scancel(job_ids)
 
-    def release(self, job_ids: list[str]) -> str | None:
-        """`scontrol release`: only its owner's jobs, held by Slurm itself or by their owner."""
-        answer = self._run("scontrol", "release", *job_ids)
-        if isinstance(answer, NoAnswer):
-            return answer.why
-        return None if answer.returncode == 0 else _complaint("scontrol release", answer)
-
     def forget_after_s(self) -> float:
         """The site's MinJobAge, asked once; its default while the controller does not answer."""
         if self._min_job_age_s is None:
@@ -279,8 +272,7 @@ def run_command(command: Sequence[str], env: Mapping[str, str], timeout_s: float
         except BaseException:
             _kill_group(child)
             raise
-    # Folders have any bytes in their names, and ours must be known again.
-    out, words = stdout.decode("utf-8", "surrogateescape"), stderr.decode("utf-8", "replace")
+    out, words = (text.decode("utf-8", "replace") for text in (stdout, stderr))
     return subprocess.CompletedProcess(command, child.returncode, out, words)
 
 

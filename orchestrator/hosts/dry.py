@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from anchorleg.words import counted
 from orchestrator.config import RunConfig, check_start, training_identity
 from orchestrator.controller import Controller
-from orchestrator.decisions.models import Abort, Action, Cancel, HandOver, Release, Slot, Submit
+from orchestrator.decisions.models import Abort, Action, Cancel, HandOver, Slot, Submit
 from orchestrator.decisions.requests import Control
 from orchestrator.decisions.turns import in_turn, turns_of
 from orchestrator.hosts.host import already_finished, is_paused, notes_of, waiting_for_start, wish_of
@@ -68,8 +68,6 @@ def _words(action: Action) -> str:
             return f"would ask job {job_id or '(id not known)'} of slot {slot} to save and exit"
         case Cancel(slot=slot, job_id=job_id, why=why):
             return f"would cancel job {job_id} of slot {slot}: {why}"
-        case Release(slot=slot, job_id=job_id):
-            return f"would release job {job_id} of slot {slot}, which Slurm holds after a failed launch"
         case Abort(slot=slot, attempt=attempt, why=why):
             return f"would make attempt {attempt} of slot {slot} print its stacks and end: {why}"
 

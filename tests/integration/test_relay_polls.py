@@ -45,9 +45,6 @@ class SlowQueue:
     def cancel(self, job_ids: list[str]) -> str | None:
         return None
 
-    def release(self, job_ids: list[str]) -> str | None:
-        return None
-
     def forget_after_s(self) -> float:
         return 300.0
 

@@ -44,27 +44,6 @@ def test_a_node_that_cannot_start_a_job_is_not_a_person_who_cancels_it(
 
 
 @pytest.mark.long
-def test_a_job_that_slurm_holds_after_a_failed_launch_is_released(
-    private_slurm: PrivateSlurm, new_relay: NewRelay, tmp_path: Path
-) -> None:
-    """Only jobs that may be requeued are held; a site's submit plugin can make ours so, an update stands for it."""
-    slurm = private_slurm(nodes=2, overrides=failing_prolog(tmp_path))
-    relay = on_slurm(new_relay, slurm, total=60, slurm={"extra": ["--hold"]})
-    controller = relay.spawn("start")
-    slurm.wait_for(lambda: rows_of(slurm, relay), "the job")
-    slurm.ask("scontrol", "update", f"JobId={rows_of(slurm, relay)[0].job_id}", "Requeue=1")
-    slurm.ask("scontrol", "release", str(rows_of(slurm, relay)[0].job_id))
-    slurm.wait_for(lambda: [row.reason for row in rows_of(slurm, relay)] == ["BeginTime"], "the release")
-
-    job_id = rows_of(slurm, relay)[0].job_id
-    slurm.ask("scontrol", "update", f"JobId={job_id}", "StartTime=now")  # not after 121 s
-
-    assert relay.ended(controller) == 0, relay.output()
-    relay.assert_exactly_once(60)
-    assert [row.job_id for row in ever(slurm, relay)] == [job_id]
-
-
-@pytest.mark.long
 def test_a_job_that_runs_and_never_begins_is_replaced(
     private_slurm: PrivateSlurm, new_relay: NewRelay, tmp_path: Path
 ) -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cluster_model import LAUNCH_FAILED, MIN_JOB_AGE_S, Cluster, SimJob
+from cluster_model import MIN_JOB_AGE_S, Cluster, SimJob
 
 from orchestrator.executors.base import (
     Accounting,
@@ -124,17 +124,6 @@ class SimExecutor:
             self.world.watch.cancelled(job)
             self.cluster.end_by_force(job, job.run, "CANCELLED")
         self.gate("scancel", ",".join(job_ids), False)
-        return None
-
-    def release(self, job_ids: list[str]) -> str | None:
-        """scontrol release."""
-        self.gate("release", ",".join(job_ids), True)
-        if error := self._no_answer():
-            return error
-        for job in self._jobs(job_ids):
-            if job.raw_state == "PENDING" and job.reason in {LAUNCH_FAILED, "JobHeldUser"}:
-                job.change("PENDING", "Priority")
-                self.cluster.try_start(job)
         return None
 
     def forget_after_s(self) -> float:

@@ -78,10 +78,6 @@ class Cluster:
         self.signalled.append(("cancel", job_ids))
         return None
 
-    def release(self, job_ids: list[str]) -> str | None:
-        self.signalled.append(("release", job_ids))
-        return None
-
     def forget_after_s(self) -> float:
         return FORGET_AFTER_S
 

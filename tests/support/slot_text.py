@@ -15,7 +15,7 @@ or ` >> ` (looks), their parts by commas, and the words of a part by spaces; quo
   look does not say is as in the one before it. Without a word of queue, history or folder the slots stay as given.
 * after them: as slots, but only what is named is compared. `why~part`; of the run, also `events=[…]`, `saved=[…]`,
   `avoided=[…]`, `remembered=[…]`, `over=true`, `held=true`.
-* actions: `submit a1 after 101, hand-over 101, cancel 102, release 101, abort a0`, or `nothing`.
+* actions: `submit a1 after 101, hand-over 101, cancel 102, abort a0`, or `nothing`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ from orchestrator.decisions.models import (
     Gone,
     HandOver,
     Ledger,
-    Release,
     Seen,
     Slot,
     SlotStatus,
@@ -450,7 +449,5 @@ def action_text(action: Action) -> str:
             return f"hand-over {action.job_id or which}"
         case Cancel():
             return f"cancel {action.job_id}"
-        case Release():
-            return f"release {action.job_id}"
         case Abort():
             return f"abort {which}"
