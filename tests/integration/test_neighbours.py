@@ -113,3 +113,11 @@ def test_what_a_crash_leaves_behind_has_no_secret_of_the_environment(new_relay: 
     files = [path for path in relay.folder.rglob("*") if path.is_file()]
     assert len(files) > 20
     assert [path for path in files if secret.encode() in path.read_bytes()] == []
+
+
+@pytest.mark.long
+def test_a_folder_at_which_pythons_path_would_split_is_refused(new_relay: NewRelay) -> None:
+    relay = new_relay(total=10, run_dir="runs/a:b")
+    for words in (("start",), ("start", "--dry-run"), ("render",)):
+        relay.run(*words).assert_refused(2, "runs/a:b", "[run-dir.separator]")
+    assert not (relay.folder / "runs").exists()
