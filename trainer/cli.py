@@ -126,7 +126,7 @@ app.command()(evaluate)
 app.command()(export)
 app.command()(play)
 app.command()(plot)
-app.command()(compare)
+app.command(context_settings={"ignore_unknown_options": True})(compare)  # to say what is gone
 app.add_typer(demos, name="demos")
 app.command()(wandb)
 app.command()(autotune)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from itertools import permutations
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from long_history import with_its_peak, write_long_history
 from refused import refused
+from typer.testing import CliRunner
 
 pytest.importorskip("torch")
 
-from trainer.commands.compare import chosen_of, compare
+from trainer.cli import app
+from trainer.commands.compare import compare
 from trainer.config.section import TrainingSection, resolve
+from trainer.errors import ConfigError
 from trainer.nets.weights import WEIGHTS
 from trainer.showing.comparison import (
     Contender,
@@ -30,7 +31,6 @@ from trainer.showing.comparison import (
 from trainer.showing.learning import Evaluated
 from trainer.showing.tables import comparison_as_json, judged_at, not_apart
 from trainer.training.inputs import DEMOS
-from trainer.tuning import contest
 
 pytestmark = pytest.mark.trainer
 RISING = [0.1, 0.3, 0.5, 0.7, 0.9]
@@ -233,7 +233,7 @@ def test_a_group_is_one_seed_with_the_means_of_its_slots_and_not_of_those_that_g
 def test_seeds_that_count_more_than_once_are_told_beside_the_numbers(trained, capsys):
     runs = [trained(seed=seed) for seed in (3, 4, 4, 3, 5)]
     assert not_apart(contenders_at([runs[0], runs[1], trained(algorithm="a2c", seed=4)])) == []
-    compare(SimpleNamespace(get_parameter_source=lambda _: None), runs, as_json=True)
+    compare(list(map(str, runs)), as_json=True)
     out, err = capsys.readouterr()
     assert [one["seeds"] for one in json.loads(out)["contenders"]] == [[3, 3, 4, 4, 5]]
     assert err.startswith("warning: ppo: seeds 3, 4 counted more than once")
@@ -256,46 +256,8 @@ def test_a_row_of_something_else_is_a_sentence(trained):
         contenders_at([run])
 
 
-def test_what_is_set_is_for_each_that_is_compared_and_they_differ_in_their_algorithm():
-    chosen = chosen_of(["ppo", "a2c"], 500, None, None, ["env=arm", "algorithm.gamma=0.9"])
-    assert [(one.algorithm.name, one.algorithm.gamma) for one in chosen.values()] == [("ppo", 0.9), ("a2c", 0.9)]
-    with refused("config.unknown-field", field="algorithm.clip"):
-        chosen_of(["ppo", "a2c"], 500, None, None, ["env=arm", "algorithm.clip=0.1"])
-    for name, setting, option in (
-        ("ppo", "training.total_steps=200000", "--steps"),
-        ("arm-ppo", "algorithm.name=sac", "--algorithms"),
-    ):
-        with refused("compare.set-of-option", setting=setting, option=option):
-            chosen_of([name], 500, None, None, ["env=arm", setting])
-
-
-@pytest.mark.parametrize(
-    ("name", "preset", "settings", "evaluated", "saved"),
-    [
-        ("ppo", None, [], 5_000, 5_000),
-        ("guide", None, ["num_envs=5"], 5_000, 5_000),
-        ("ppo", None, ["evaluation_interval=200000"], 200_000, 5_000),
-        ("ppo", "arm-td3", [], 25_000, 25_000),
-        ("mclean", None, [], 200_000, 100_000),
-    ],
-)
-def test_where_nobody_says_how_often_each_tenth_is_evaluated(name, preset, settings, evaluated, saved):
-    (training,) = chosen_of([name], 50_000, None, preset, settings).values()
-    assert (training.evaluation_interval, training.checkpoint_interval) == (evaluated, saved)
-
-
-def test_a_contest_goes_on_after_an_update_that_brought_settings_and_not_with_others(tmp_path):
-    training = a_training()
-    entry = contest.Contestant(tmp_path / "ppo-0", training)
-    contest._prepare(entry)
-    file = entry.slot_dir / "config.json"
-    older = json.loads(file.read_text())
-    for section, field in (("algorithm", "target_kl"), ("network", "encoders")):
-        del older[section][field]
-    file.write_text(json.dumps(older))
-    contest._prepare(entry)
-    with refused("compare.begun-otherwise", others=re.compile("^gamma 0.95 → 0.9, total_steps 1")):
-        contest._prepare(contest.Contestant(entry.folder, training.changed(gamma=0.9, total_steps=5)))
-    last = a_training(preset="tiny", seed=2**32 - 1)
-    with refused("compare.seeds-too-large", first=4294967295):
-        contest.entries({"one": last}, 2, tmp_path)
+@pytest.mark.parametrize("words", [[], ["--algorithms", "ppo,a2c"], ["runs/a", "--seeds", "3"]])
+def test_it_trains_nothing_and_says_what_does(words):
+    done = CliRunner().invoke(app, ["compare", *words])
+    assert isinstance(done.exception, ConfigError)
+    assert done.exception.id == "compare.trains-nothing"
