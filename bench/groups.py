@@ -31,7 +31,7 @@ from trainer.config.training import Training, group_identity
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import suite_of
 from trainer.envs.vector import VectorEnv
-from trainer.sharing.episodes import Giving
+from trainer.sharing.peers import Giving
 from trainer.sharing.segment import Segment, encode
 from trainer.training.features.giving import EpisodeGiver
 from trainer.training.features.inflow.intake import Intake

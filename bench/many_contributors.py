@@ -50,7 +50,7 @@ from trainer.config.section import TrainingSection, resolve  # noqa: E402
 from trainer.envs.suite import suite_of  # noqa: E402
 from trainer.sharing.ingest import Ingester  # noqa: E402
 from trainer.sharing.judge import judge  # noqa: E402
-from trainer.sharing.resimulation import Resimulator  # noqa: E402
+from trainer.sharing.spotcheck import Resimulator  # noqa: E402
 from trainer.sharing.segment import Segment, name_of  # noqa: E402
 from trainer.sharing.segment import encode as encoded  # noqa: E402
 

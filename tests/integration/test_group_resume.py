@@ -22,8 +22,8 @@ from train_point_mass import section
 
 from anchorleg.job import HANDED_OVER, CheckpointRef, Job, lineage
 from trainer.history.read import read
+from trainer.sharing.copies import find_learner
 from trainer.sharing.journal import Adopted, Mixed, TakenFromPeer, entries
-from trainer.sharing.learners import find_learner
 
 pytestmark = pytest.mark.trainer
 REPOSITORY = Path(__file__).parents[2]

@@ -24,9 +24,8 @@ from trainer.buffers.experience import Experience
 from trainer.sharing import ingest, reader
 from trainer.sharing import judge as judge_module
 from trainer.sharing.ingest import Ingester
-from trainer.sharing.resimulation import Resimulator
 from trainer.sharing.segment import MALFORMED, encode
-from trainer.sharing.spotcheck import FIRST
+from trainer.sharing.spotcheck import FIRST, Resimulator
 from trainer.training.begin import run
 from trainer.training.features.inflow import intake
 from trainer.training.features.progress import TrainingDisplay

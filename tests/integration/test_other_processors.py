@@ -16,8 +16,8 @@ pytest.importorskip("metaworld")
 
 from trainer.config.suites import BENCHMARKS, MT50
 from trainer.envs.suites.metaworld.shapes import BOUNDS
-from trainer.sharing.resimulation import Resimulator
 from trainer.sharing.segment import decode
+from trainer.sharing.spotcheck import Resimulator
 
 pytestmark = pytest.mark.trainer
 REPOSITORY = Path(__file__).parents[2]

@@ -15,8 +15,8 @@ from anchorleg.live.ring import RingReader, newest_number
 from anchorleg.live.wanted import Asking, Wish
 from syncd.streamed import BEAT, StreamedSlot
 from trainer.sharing.policies import suite_of_manifest
-from trainer.sharing.resimulation import Resimulator
 from trainer.sharing.segment import decode
+from trainer.sharing.spotcheck import Resimulator
 
 pytestmark = pytest.mark.trainer
 TRAINING = training_of(horizon=40)

@@ -28,7 +28,7 @@ from anchorleg.live.ring import RingWriter
 from syncd import store
 from trainer.envs.shown import Glimpse
 from trainer.errors import ConfigError
-from trainer.live.framebuffer import FrameBuffer
+from trainer.live.scene import FrameBuffer
 from trainer.machine import drawing
 
 pytestmark = pytest.mark.trainer

@@ -11,7 +11,6 @@ from daemons import PATIENCE_S
 
 from syncd import store
 from trainer.actors.actors import Actors, Plan
-from trainer.actors.stopping import Stop
 from trainer.sharing.selection import Choice
 
 #: A line for programs that record: a slow disk may take longer at their end than they would wait.
@@ -39,15 +38,15 @@ class Screen:
 
 @contextmanager
 def actors(folder: Path, policy="latest", **settings):
-    """Actors in a thread of this process: (the screen, the stop, the running `Actors`)."""
+    """Actors in a thread of this process: (the screen, the running `Actors`)."""
     fields = {"num_envs": 4, "workers": 0, "contribute": True, "device": torch.device("cpu"), **settings}
     plan = Plan(folder=folder, shared=store.Shared(folder), choice=Choice.parse(policy), **fields)
-    screen, stop, failed = Screen(), Stop(), []
+    screen, stop, failed = Screen(), threading.Event(), []
     running = Actors(plan, screen)
 
     def run():
         try:
-            running.run(stop)
+            running.run(stop.is_set)
         except Exception as error:  # noqa: BLE001 - raised again below, in the test's own thread
             failed.append(error)
 
@@ -56,7 +55,7 @@ def actors(folder: Path, policy="latest", **settings):
     try:
         yield screen, running
     finally:
-        stop.asked = True
+        stop.set()
         thread.join(PATIENCE_S)
         assert not thread.is_alive()
     if failed:

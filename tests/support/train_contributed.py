@@ -29,7 +29,7 @@ from trainer.envs.step import Step, VectorSpec
 from trainer.errors import TrainerError
 from trainer.sharing import ingest, reader
 from trainer.sharing import journal as intakelog
-from trainer.sharing.removals import Removals, Why
+from trainer.sharing.reader import Removals, Why
 from trainer.sharing.segment import Segment, encode, name_of
 from trainer.training.begin import run
 from trainer.training.features.inflow import intake

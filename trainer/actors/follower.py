@@ -16,10 +16,22 @@ import torch
 
 from anchorleg.output import Notices
 from syncd import store
-from trainer.actors import needed
 from trainer.sharing.notice import INTAKE
 from trainer.sharing.policies import GoldenMismatchError, Policy, UnusablePolicyError, differences, load
-from trainer.sharing.selection import STALE_S, Choice, SlotKey, key_of, pick
+from trainer.sharing.selection import (
+    STALE_S,
+    Choice,
+    Need,
+    SlotKey,
+    is_over,
+    key_of,
+    parse,
+    pick,
+    pick_needed,
+    said_at,
+    why_none_takes,
+    why_not_needed,
+)
 
 #: How often the followed slot is looked at: one small file on a local disk, 0.1 ms. Adds 0.1 s to a policy's way.
 LOOK_S = 0.2
@@ -81,7 +93,6 @@ class Follower:
         averaged: bool = False,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
-        rest: needed.Rest | None = None,
         tried: Tried = lambda _place, _manifest, _error: None,
         look_s: float = LOOK_S,
         survey_s: float = SURVEY_S,
@@ -92,8 +103,7 @@ class Follower:
         self.is_over = False
         self._giver, self._averaged = giver, averaged
         self._wall, self._monotonic = wall, monotonic
-        self._rest = rest or needed.Rest()
-        self._needs: dict[SlotKey, needed.Need] = {}
+        self._needs: dict[SlotKey, Need] = {}
         # Of each slot its last row, when that was new (-inf: nobody knows), and when it was seen first.
         self._said: dict[SlotKey, tuple[object, float, float]] = {}
         self._shared = shared
@@ -118,19 +128,14 @@ class Follower:
         self._stop.set()
         self._thread.join(self._look_s + 1.0)
 
-    def newest(self, current: Followed | None, *, may_change_slot: bool) -> Followed | None:
-        """What to act with now: the newest good policy, or `current`. Costs nothing; call it before every step.
+    def newest(self) -> Followed | None:
+        """What to act with now: the newest good policy. Costs nothing; call it before every step.
 
         A defect that ended the thread is raised here.
         """
         if self._defect is not None:
             raise self._defect
-        ready = self._ready
-        if ready is None or ready is current:
-            return current
-        if current is not None and ready.key != current.key and not may_change_slot:
-            return current
-        return ready
+        return self._ready
 
     def tell(self, say: Callable[[str], None]) -> None:
         """Hand out what there is to say: each cause once, for each publication of an incompatible run has it."""
@@ -158,24 +163,14 @@ class Follower:
         giver = self._giver
         if giver is None:
             return pick(usable, self._choice, followed)
-        now = self._monotonic()
-        wanted = needed.choose_policy(usable, self._needs, followed, giver.who)
-        need = self._need_of(wanted)
-        if need is not None and need.full and self._rest.is_over(now) and self._rest.leaves(need):
-            other = needed.choose_policy(usable, self._needs, None, giver.who)
-            wanted = other if (its := self._need_of(other)) is not None and not its.full else wanted
+        wanted = pick_needed(usable, self._needs, followed, giver.who)
         if wanted is None and not giver.waits:
             wanted = pick(usable, self._choice, followed)
-        if wanted is not None and key_of(wanted) != followed:
-            self._rest.end()
-        self.unneeded = self._rest.look(needed.why_not_needed(self._need_of(wanted)), now)
+        self.unneeded = why_not_needed(self._needs.get(key_of(wanted)) if wanted is not None else None)
         if giver.waits:
-            self.is_over = needed.is_over(self._needs)
-            self.resting = needed.why_not(self._needs) if wanted is None and self._newest else self.unneeded
+            self.is_over = is_over(self._needs)
+            self.resting = why_none_takes(self._needs) if wanted is None and self._newest else self.unneeded
         return wanted
-
-    def _need_of(self, manifest: store.Manifest | None) -> needed.Need | None:
-        return self._needs.get(key_of(manifest)) if manifest is not None else None
 
     def _ask(self, giver: Giver, places: list[store.SlotPlace]) -> None:
         """Note what these slots say that they need."""
@@ -183,7 +178,7 @@ class Follower:
         for place in places:
             if found := store.read_metrics(place, INTAKE, parts=1):
                 rows[place.run_id, place.slot] = found[-1]
-        newest = max((at for row in rows.values() if (at := needed.said_at(row)) is not None), default=0.0)
+        newest = max((at for row in rows.values() if (at := said_at(row)) is not None), default=0.0)
         now = self._wall() if giver.waits else newest
         self._needs = {}
         for key, row in rows.items():
@@ -191,10 +186,10 @@ class Follower:
             if row != last:  # the first one may be old; one that replaces another was written just now
                 since, seen_at = float("-inf") if last is None else self._monotonic(), self._monotonic()
                 self._said[key] = row, since, seen_at
-            at = needed.said_at(row)
+            at = said_at(row)
             by_its_clock = now - at if at is not None else float("inf")
             heard_s = max(0.0, min(by_its_clock, self._monotonic() - since))  # clocks of nodes may differ
-            if (need := needed.parse(row, heard_s)) is not None:
+            if (need := parse(row, heard_s)) is not None:
                 need = need if self._choice.slot is None else replace(need, slots=1)  # no other slot is waited for
                 # Without news of the slot (no network, say) its last word does not keep anybody from recording.
                 is_lately = self._monotonic() - seen_at < STALE_S

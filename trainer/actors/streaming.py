@@ -1,7 +1,7 @@
 """What `trainer actors --stream` lets others see: its agents, while somebody watches them; `syncd` carries it.
 
-It takes nothing from what is played or recorded: the recorder only reads. What goes wrong with the
-files ends the showing.
+It takes nothing from what is played or recorded: the recorder only reads. What goes wrong with the files ends the
+showing, for a while.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from anchorleg.output import Notices
-from syncd import store
 from syncd.streamed import StreamedSlot
 from trainer.actors.follower import Followed
-from trainer.envs.collector import Collector, Envs
+from trainer.envs.collector import Collector
 from trainer.envs.vector import VectorEnv
 from trainer.live.recorder import AGAIN_AFTER_S, FrameRecorder, RecorderInputs, tells_success
-from trainer.sharing.selection import key_of
 
 #: The other side writes the contributor's name in its place.
 ORIGIN = "actors"
@@ -29,8 +27,7 @@ class Streaming:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._notices = Notices()
-        self._envs: Envs | None = None
-        self._current: Followed | None = None
+        self._shown: object = None  # the environments, the slot and the attempt
         self._slot: StreamedSlot | None = None
         self._recorder: FrameRecorder | None = None
         self._again_at = float("-inf")
@@ -40,16 +37,18 @@ class Streaming:
         if time.monotonic() < self._again_at:
             return
         try:
-            if collector.envs is not self._envs or current is not self._current:
-                self._change(collector.envs, current)
+            if self._shown != (shown := (collector.envs, current.key, current.manifest.attempt)):
+                self.close()
+                if isinstance(collector.envs, VectorEnv):
+                    self._begin(collector.envs, current)
+                self._shown = shown
             if self._slot is not None:
                 self._slot.beat()
         except OSError as error:
             self._again_at = time.monotonic() + AGAIN_AFTER_S
             words = f"{error.filename}: {error.strerror}"
             self._notices.trouble(f"agents are not shown: {words}; all else goes on, and this tries again", "folder")
-            self._end()
-            self._envs = self._current = None
+            self.close()
             return
         if self._recorder is not None:
             self._recorder.after(steps, collector.task)
@@ -61,21 +60,20 @@ class Streaming:
             self._recorder.tell(say)
 
     def close(self) -> None:
-        """Nobody plays any more."""
-        self._end()
+        """Nobody plays any more, or somebody else."""
+        slot, recorder = self._slot, self._recorder
+        self._slot, self._recorder, self._shown = None, None, None
+        if recorder is not None:
+            recorder.close()
+            recorder.tell(self._notices.note)
+        if slot is not None:
+            try:
+                slot.close()
+            except OSError as error:
+                self._notices.trouble(f"what is shown cannot be withdrawn: {error.filename}: {error.strerror}")
 
-    def _change(self, envs: Envs, current: Followed) -> None:
-        """Other environments, or another policy: another slot or attempt is shown elsewhere, or anew."""
-        before = self._current.manifest if self._envs is envs and self._current is not None else None
-        self._envs, self._current = envs, current
-        told = current.manifest
-        if before is not None and (key_of(before), before.attempt) == (key_of(told), told.attempt):
-            return
-        self._end()
-        if isinstance(envs, VectorEnv):
-            self._begin(envs, told)
-
-    def _begin(self, envs: VectorEnv, manifest: store.Manifest) -> None:
+    def _begin(self, envs: VectorEnv, current: Followed) -> None:
+        manifest = current.manifest
         self._slot = StreamedSlot(self._folder, manifest.run_id, manifest.slot)
         self._slot.beat()
         given = RecorderInputs(
@@ -89,15 +87,3 @@ class Streaming:
             pace_of="steps of these actors",
         )
         self._recorder = FrameRecorder(envs, given)
-
-    def _end(self) -> None:
-        slot, recorder = self._slot, self._recorder
-        self._slot, self._recorder = None, None
-        if recorder is not None:
-            recorder.close()
-            recorder.tell(self._notices.note)
-        if slot is not None:
-            try:
-                slot.close()
-            except OSError as error:
-                self._notices.trouble(f"what is shown cannot be withdrawn: {error.filename}: {error.strerror}")

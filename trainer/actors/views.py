@@ -5,25 +5,38 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+from rich.columns import Columns
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from anchorleg.files import read_json_or_none
 from anchorleg.words import counted, duration
+from syncd import store
+from syncd.outbox import SILENT_AFTER_S, Outbox, read_contributions
+from trainer.actors.follower import Followed
+from trainer.envs.step import Step
+from trainer.sharing.recorder import Dispatch
 
 #: The table is drawn anew this often: quick enough to follow, and 0.2 % of a core.
 LIVE_EVERY_S = 0.5
 #: In a pipe: few enough for a log.
 PLAIN_EVERY_S = 10.0
-#: Columns that one task takes in the live table: the longest name (without its -v3) and its numbers.
-_TASK_COLUMNS = 40
-#: Reasons of refusals that one line names.
-_REASONS = 3
+#: Success is the share of so many last episodes of a task.
+LAST_EPISODES = 50
+#: Speed is that of so many last seconds.
+_RATE_WINDOW_S = 10.0
+#: The mirror's files are read this often; syncd writes its own once a second.
+_FILES_EVERY_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -40,14 +53,11 @@ class Recording:
 
     def words(self) -> str:
         """One line."""
-        parts = [f"{self.waiting:,} waiting", f"{self.sent:,} sent", f"{self.accepted:,} accepted"]
-        refused = sum(self.refused.values())
-        most = sorted(self.refused.items(), key=lambda item: -item[1])[:_REASONS]
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in most)
-        parts.append(f"{refused:,} refused" + (f" ({reasons})" if reasons else ""))
-        if self.lost:
-            parts.append(f"{self.lost:,} not recorded")
-        return " · ".join(parts)
+        refused = ", ".join(f"{reason} {count:,}" for reason, count in self.refused.items())
+        return (
+            f"{self.waiting:,} waiting · {self.sent:,} sent · {self.accepted:,} accepted · "
+            f"{sum(self.refused.values()):,} refused" + (f" ({refused})" if refused else "")
+        ) + (f" · {self.lost:,} not recorded" if self.lost else "")
 
 
 @dataclass(frozen=True)
@@ -86,37 +96,29 @@ class Playing:
         rates = [score.success for score in self.tasks.values() if score.episodes]
         return sum(rates) / len(rates) if rates else None
 
-    def policy_words(self) -> str:
-        """Which policy acts, and how old it is."""
-        if self.policy is None:
-            return "none yet"
-        return (
-            f"{self.policy} of {self.run}/{self.slot}: step {self.policy_step:,}, "
-            f"{duration(max(0.0, self.policy_age_s))} old"
-        )
-
-    def speed_words(self) -> str:
-        """How fast, on what, how far."""
+    def rows(self) -> list[tuple[str, str]]:
+        """What there is to say: a name of each part, and its words."""
+        policy, envs = "none yet", counted(self.envs, "environment")
+        if self.policy is not None:
+            age = duration(max(0.0, self.policy_age_s))
+            policy = f"{self.policy} of {self.run}/{self.slot}: step {self.policy_step:,}, {age} old"
+        envs += f" in {counted(self.workers, 'worker')}" if self.workers else ""
         rate = f"{self.steps_per_s:,.0f} steps/s" if self.steps_per_s is not None else "measuring"
-        where = counted(self.envs, "environment")
-        where += f" in {counted(self.workers, 'worker')}" if self.workers else ""
-        return f"{rate} · {where}, {self.device} · {self.steps:,} steps, {self.episodes:,} episodes"
+        speed = f"{rate} · {envs}, {self.device} · {self.steps:,} steps, {self.episodes:,} episodes"
+        found = [
+            ("policy", policy),
+            ("now", self.doing if self.doing != "playing" else ""),
+            ("speed", speed if self.policy else ""),
+            ("success", f"{100 * self.success:.0f} %" if self.success is not None else ""),
+            ("outbox", self.recording.words() if self.recording else ""),
+            ("", (self.recording.trouble or "") if self.recording else ""),
+            ("network", self.network or ""),
+        ]
+        return [(name, words) for name, words in found if words]
 
     def line(self) -> str:
         """Everything on one line."""
-        parts = [f"policy {self.policy_words()}"] if self.policy else []
-        if self.doing != "playing":
-            parts.append(self.doing)
-        if self.policy:
-            parts.append(self.speed_words())
-        if self.success is not None:
-            parts.append(f"success {100 * self.success:.0f} %")
-        if self.recording:
-            parts.append(self.recording.words())
-            parts += [self.recording.trouble] if self.recording.trouble else []
-        if self.network:
-            parts.append(self.network)
-        return " · ".join(parts)
+        return " · ".join(f"{name} {words}" if name in {"policy", "success"} else words for name, words in self.rows())
 
     def as_json(self) -> dict[str, Any]:
         """For machines."""
@@ -144,14 +146,10 @@ class ActorDisplay:
             self._live.stop()
         self._live = None
 
-    @property
-    def every_s(self) -> float:
-        """How often `progress` shows something."""
-        return LIVE_EVERY_S if self._live else PLAIN_EVERY_S
-
     def is_due(self, doing: str) -> bool:
         """Whether `progress` would show something now: making a `Playing` reads files."""
-        return doing != self._last_doing or time.monotonic() - self._shown_at >= self.every_s
+        every_s = LIVE_EVERY_S if self._live else PLAIN_EVERY_S
+        return doing != self._last_doing or time.monotonic() - self._shown_at >= every_s
 
     def say(self, sentence: str) -> None:
         """One line for the log."""
@@ -160,15 +158,15 @@ class ActorDisplay:
         else:
             self._console.print(sentence, markup=False, soft_wrap=not self._console.is_terminal)
 
-    def progress(self, playing: Playing, *, now: bool = False) -> None:
+    def progress(self, playing: Playing) -> None:
         """Where the actors stand; as often as one likes."""
-        if not (now or self.is_due(playing.doing)):
+        if not self.is_due(playing.doing):
             return
         self._shown_at, self._last_doing = time.monotonic(), playing.doing
         if self._json:
             print(json.dumps(playing.as_json()), flush=True)
         elif self._live:
-            self._live.update(screen(playing, self._console.width), refresh=True)
+            self._live.update(screen(playing), refresh=True)
         else:
             print(playing.line(), flush=True)
 
@@ -178,55 +176,171 @@ class ActorDisplay:
             print(json.dumps({"end": True, **playing.as_json()}), flush=True)
             return
         if self._live:
-            self._live.update(screen(playing, self._console.width), refresh=True)
+            self._live.update(screen(playing), refresh=True)
             self._live.stop()
             self._live = None
         self.say(sentence)
         sys.stdout.flush()
 
 
-def screen(playing: Playing, width: int) -> Group:
-    """The live table for a terminal of `width` columns."""
+def screen(playing: Playing) -> Group:
+    """The live table."""
     rows = Table.grid(padding=(0, 1))
     rows.add_column(style="bold", no_wrap=True)
     rows.add_column(overflow="fold")
-    rows.add_row("policy", Text(playing.policy_words()))
-    if playing.doing != "playing":
-        rows.add_row("now", Text(playing.doing))
-    if playing.policy:
-        rows.add_row("speed", Text(playing.speed_words()))
-    if playing.recording:
-        rows.add_row("outbox", Text(playing.recording.words()))
-        if playing.recording.trouble:
-            rows.add_row("", Text(playing.recording.trouble, style="yellow"))
-    if playing.network:
-        rows.add_row("network", Text(playing.network))
-    parts: list[Any] = [rows]
-    if playing.tasks:
-        parts.append(_tasks(playing.tasks, max(1, width // _TASK_COLUMNS)))
-    return Group(*parts)
+    for name, words in playing.rows():
+        rows.add_row(name, Text(words))
+    tasks = [_cell(name.removesuffix("-v3"), score) for name, score in playing.tasks.items()]
+    return Group(rows, Columns(tasks, equal=True, column_first=True))
 
 
-def _tasks(tasks: Mapping[str, TaskScore], columns: int) -> Table:
-    """Task, share of the last episodes solved, mean return; laid out in `columns` side by side, top to bottom."""
-    columns = min(columns, -(-len(tasks) // 5))  # five rows or fewer need no second column
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    for _ in range(columns):
-        table.add_column("task", no_wrap=True)
-        table.add_column("solved", justify="right")
-        table.add_column("return", justify="right")
-    cells = [_cells(name, score) for name, score in tasks.items()]
-    height = -(-len(cells) // columns)
-    for row in range(height):
-        line: list[str] = []
-        for part in cells[row::height]:
-            line += part
-        table.add_row(*line)
-    return table
+def _cell(task: str, score: TaskScore) -> Text:
+    """Its share of the last episodes solved, and their mean return."""
+    return Text(f"{task} {100 * score.success:.0f} % {score.mean_return:,.0f}" if score.episodes else task)
 
 
-def _cells(name: str, score: TaskScore) -> Sequence[str]:
-    short = name.removesuffix("-v3")
-    if not score.episodes:
-        return short, "-", "-"
-    return short, f"{100 * score.success:.0f} %", f"{score.mean_return:,.0f}"
+class ActorCounts:
+    """Steps, episodes, speed, success by task, and what became of the segments. `folder` is the mirror (DIR).
+
+    `workers`, and `unneeded` (why nothing is recorded), are for the actors to set.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        envs: int,
+        workers: int,
+        device: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.steps = 0
+        self.episodes = 0
+        self.swaps = 0
+        self.doing = "starting"
+        self.unneeded: str | None = None
+        self.workers = workers
+        self._folder, self._envs, self._device = folder, envs, device
+        self._clock, self._wall = clock, wall
+        self._marks: deque[tuple[float, int]] = deque([(clock(), 0)])
+        self._counts: dict[str, int] = {}
+        self._last: dict[str, deque[tuple[bool, float]]] = {}
+        self._outbox: Outbox | store.Deposit | None = None
+        self._dispatch: Dispatch | None = None
+        self._read_at = float("-inf")
+        self._recording: Recording | None = None
+        self._network: str | None = None
+
+    def records(self, outbox: Outbox | store.Deposit | None, dispatch: Dispatch | None) -> None:
+        """Where the segments go; None: nowhere."""
+        self._outbox, self._dispatch = outbox, dispatch
+
+    def wait(self, what: str) -> None:
+        """Nothing is played: it waits for `what`."""
+        self.doing = what
+        self._marks = deque([(self._clock(), self.steps)])
+
+    def swapped(self, followed: Followed, *, is_other_slot: bool) -> None:
+        """Another policy acts from now on; with another slot the tasks' figures start anew."""
+        self.swaps += 1
+        if is_other_slot:
+            self._counts = dict.fromkeys(followed.manifest.tasks, 0)
+            self._last = {}
+
+    def stepped(self, step: Step, tasks: tuple[str, ...]) -> None:
+        """Count one step of all environments."""
+        self.doing = "playing"
+        self.steps += len(step.task)
+        now = self._clock()
+        if now - self._marks[-1][0] >= 1.0:
+            self._marks.append((now, self.steps))
+            while now - self._marks[1][0] >= _RATE_WINDOW_S:
+                self._marks.popleft()
+        for i in np.flatnonzero(step.finished):
+            name = tasks[step.task[i]]
+            self.episodes += 1
+            self._counts[name] += 1
+            last = self._last.setdefault(name, deque(maxlen=LAST_EPISODES))
+            last.append((bool(step.episode_success[i]), float(step.episode_return[i])))
+
+    def playing(self, current: Followed | None, *, is_fresh: bool = False) -> Playing:
+        """Where it stands now. `is_fresh`: read the mirror's files again, however lately that was done."""
+        self._read_files(is_fresh=is_fresh)
+        manifest = current.manifest if current else None
+        return Playing(
+            doing=self.doing,
+            steps=self.steps,
+            episodes=self.episodes,
+            steps_per_s=self._rate(),
+            envs=self._envs,
+            workers=self.workers,
+            device=self._device,
+            run=manifest.run_id if manifest else "",
+            slot=manifest.slot if manifest else 0,
+            policy=str(manifest.version) if manifest else None,
+            policy_step=manifest.step if manifest else 0,
+            policy_age_s=self._wall() - manifest.created_at if manifest else 0.0,
+            swaps=self.swaps,
+            tasks={name: self._score(name) for name in self._counts},
+            recording=self._recording,
+            network=self._network,
+        )
+
+    def _rate(self) -> float | None:
+        at, steps = self._marks[0]
+        seconds = self._clock() - at
+        return (self.steps - steps) / seconds if seconds >= 1.0 and self.steps > steps else None
+
+    def _score(self, name: str) -> TaskScore:
+        last = self._last.get(name)
+        if not last:
+            return TaskScore(0, 0.0, 0.0)
+        success = sum(solved for solved, _ in last) / len(last)
+        return TaskScore(self._counts[name], success, sum(total for _, total in last) / len(last))
+
+    def _read_files(self, *, is_fresh: bool) -> None:
+        now = self._clock()
+        if now - self._read_at < _FILES_EVERY_S and not is_fresh:
+            return
+        self._read_at = now
+        self._network = network_words(self._folder, self._wall())
+        if self._outbox and self._dispatch:
+            waiting = self._outbox.count()
+            accepted, refused, sent = self._judged(self._outbox, waiting)
+            why = self._dispatch.trouble or self.unneeded
+            self._recording = Recording(
+                waiting=waiting,
+                recorded=self._dispatch.recorded,
+                lost=self._dispatch.lost,
+                sent=sent,
+                accepted=accepted,
+                refused=refused,
+                trouble=f"{why}; playing goes on without recording" if why else None,
+            )
+
+    def _judged(self, outbox: Outbox | store.Deposit, waiting: int) -> tuple[int, Mapping[str, int], int]:
+        """(accepted, refused, sent): of this machine's mirror, or of all that this account ever gave to the folder."""
+        if isinstance(outbox, store.Deposit):
+            judged = outbox.judged()
+            return judged.accepted, judged.refused, judged.accepted + sum(judged.refused.values()) + waiting
+        counts = read_contributions(self._folder)
+        return counts.accepted, counts.refused, counts.sent
+
+
+def network_words(folder: Path, now: float) -> str | None:
+    """What syncd last said about the connection of the mirror `folder`; None where it never ran here."""
+    status = read_json_or_none(folder / "state" / "status.json")
+    if not isinstance(status, dict):
+        return None
+    state, at, since = status.get("state"), status.get("written_at"), status.get("since")
+    if not isinstance(state, str):
+        return None
+    if isinstance(at, int | float) and now - at > SILENT_AFTER_S:
+        return f"no syncd is running here (last seen {_time(at)}); playing goes on"
+    words = f"{state} since {_time(since)}" if isinstance(since, int | float) else state
+    return words if state in {"live", "syncing"} else f"{words}; playing goes on"
+
+
+def _time(unix_s: float) -> str:
+    return datetime.fromtimestamp(unix_s, UTC).astimezone().strftime("%H:%M:%S")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import sys
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -96,8 +96,7 @@ def actors(
     wanted = _count(num_envs)
     folder = _folder(shared_dir)
     from syncd import store
-    from trainer.actors.actors import Actors, Plan
-    from trainer.actors.stopping import JobStop, Stop
+    from trainer.actors.actors import Actors, Plan, interrupts
     from trainer.actors.views import ActorDisplay
     from trainer.machine.host import read_host
     from trainer.sharing.selection import Choice
@@ -107,7 +106,7 @@ def actors(
     advice = _advice(wanted, user_id, host, autotune=autotune)
     check_room(advice, host)
     chosen = _device(advice.device, advice.threads) if device == "auto" else _device(device)
-    with contextlib.suppress(OSError, AttributeError):
+    with suppress(OSError, AttributeError):
         os.nice(_NICE)
     plan = Plan(
         folder=where.path,
@@ -125,7 +124,9 @@ def actors(
         stream=stream,
         averaged=averaged,
     )
-    with Stop() if job is None else JobStop(job) as stop, ActorDisplay(as_json=as_json) as show:
+    with ExitStack() as stack:
+        is_asked = stack.enter_context(interrupts()) if job is None else lambda: job.hand_over_reason() is not None
+        show = stack.enter_context(ActorDisplay(as_json=as_json))
         for note in advice.notes:
             show.say(note)
         if contribute and not direct and not (where.path / "state" / "status.json").exists():
@@ -133,17 +134,10 @@ def actors(
                 f"no syncd has run here yet: what is recorded waits in {where.path / 'outbox'} until "
                 "`syncd watch` or `syncd push` sends it"
             )
-        if stream:
-            show.say("those who watch this training can watch these agents while `syncd watch` runs here")
         running = Actors(plan, show)
-        last = running.run(stop)
-        show.summary(last, _summary(last, stopped=stop.asked, is_over=running.is_over, direct=direct))
-    code = HANDED_OVER if job is not None and stop.asked and not running.is_over else 0
-    if running.is_still_building:
-        # The interpreter would take itself down under the simulator, in the middle of a call. All files are written.
-        sys.stdout.flush()
-        os._exit(code)
-    raise typer.Exit(code)
+        last = running.run(is_asked)
+        show.summary(last, _summary(last, is_over=running.is_over))
+    raise typer.Exit(HANDED_OVER if job is not None and is_asked() and not running.is_over else 0)
 
 
 def _giver(choice: Choice, job: Job | None, *, direct: bool) -> Giver | None:
@@ -221,15 +215,12 @@ def check_room(advice: Recommendation, host: Host) -> None:
         raise ConfigError("cli.num-envs-above-memory", num_envs=advice.num_envs, need=need / 2**30, have=there / 2**30)
 
 
-def _summary(last: Playing, *, stopped: bool, is_over: bool, direct: bool) -> str:
-    words = f"{'stopped' if stopped else 'done'}: {last.steps:,} steps, {last.episodes:,} episodes"
+def _summary(last: Playing, *, is_over: bool) -> str:
+    words = f"{last.doing}: {last.steps:,} steps, {last.episodes:,} episodes"
     if last.success is not None:
         words += f", success {100 * last.success:.0f} %"
     if last.policy:
         words += f"; last policy {last.policy} of {last.run}/{last.slot}"
     if last.recording:
-        then = "wait for the learner" if direct else "wait to be sent"
-        words += f"; recorded {last.recording.recorded:,} segments, {last.recording.waiting:,} {then}"
-        if last.recording.lost:
-            words += f", {last.recording.lost:,} found no room"
+        words += f"; recorded {last.recording.recorded:,} segments, {last.recording.words()}"
     return f"the training is complete; {words}" if is_over else words

@@ -12,21 +12,20 @@ import inspect
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from anchorleg.live.batches import ORIGIN_TRAINING
 from anchorleg.live.ring import RingWriter
-from anchorleg.live.wanted import ANY, LANE, LOOK_EVERY_S, Asked, ring_name, scene_name
+from anchorleg.live.wanted import ANY, LOOK_EVERY_S, Asked, ring_name, scene_name
 from anchorleg.output import Notices
 from syncd import store
-from trainer.envs.shown import Glimpse, Parts
+from trainer.envs.shown import Parts
 from trainer.envs.spaces import I32
 from trainer.envs.vector import VectorEnv
-from trainer.live.framebuffer import BATCH_S, FACTS_S, FrameBuffer
-from trainer.live.scene import packed_scene
+from trainer.live.scene import BATCH_S, FACTS_S, FrameBuffer, packed_scene
 
 LIVE = "live"
 #: Buffers that wait for the thread: four lanes' of about a second.
@@ -39,19 +38,6 @@ AGAIN_AFTER_S = 10.0
 _CLOSE_WAIT_S = 1.0
 #: Steps are not counted in seconds: what is due about now is due.
 _NEARLY = 0.9
-
-
-class Watchable(Protocol):
-    """What is needed of `trainer.envs.vector.VectorEnv`."""
-
-    def watch(self, indices: Collection[int]) -> None:
-        """Who is to be seen after the next steps."""
-
-    def glimpse(self, index: int) -> Glimpse:
-        """One of them, after a step."""
-
-    def look(self, index: int) -> Parts | None:
-        """What one looks like."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +82,7 @@ class FrameRecorder:
 
     def __init__(
         self,
-        envs: Watchable,
+        envs: VectorEnv,
         given: RecorderInputs,
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -110,13 +96,11 @@ class FrameRecorder:
         self._looked_at: dict[int, bool] = {}  # task → whether it can be drawn
         self._step = -1
         self._count = 0
-        self._taken: Mapping[str, int] = {}
-        self._idle_until = 0  # before this step nothing is due, as long as the same is wanted
         self._step_s = 0.0
         self._last_at: float | None = None
-        self._notices = Notices()
+        self._notices, self._odd = Notices(), Notices()
         self._queue: queue.Queue[tuple[str, FrameBuffer] | _Scene | None] = queue.Queue(_MOST_WAITING)
-        self._is_closing = self._is_behind = False
+        self._is_closing = self._is_behind = self._has_lost = False
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
         self._thread.start()
 
@@ -132,9 +116,9 @@ class FrameRecorder:
         self._count += 1
         now = self._clock()
         self._keep_pace(now)
-        if self._count + 1 < self._idle_until and wanted == self._taken:
-            return  # nearly always: a picture is due each so many steps
-        self._taken = wanted
+        if self._has_lost:  # what tasks look like, too, perhaps
+            self._has_lost = False
+            self._looked_at.clear()
         for gone in self._lanes.keys() - wanted.keys():
             del self._lanes[gone]
         tasks = playing.tolist()
@@ -144,7 +128,6 @@ class FrameRecorder:
                 self._take(lane, lane.index, fps, tasks, now)
             if lane.index is None:
                 self._follow(lane, fps, tasks)
-        self._idle_until = min((0 if one.index is None else one.due_at for one in self._lanes.values()), default=0)
         due = self._count + 1
         self._watch({lane.index for lane in self._lanes.values() if lane.due_at <= due and lane.index is not None})
         if not wanted:
@@ -153,6 +136,7 @@ class FrameRecorder:
     def tell(self, say: Callable[[str], None]) -> None:
         """Hand out what there is to say."""
         self._notices.tell(say)
+        self._odd.tell(say)
 
     def close(self) -> None:
         """Show nothing any more."""
@@ -236,7 +220,6 @@ class FrameRecorder:
         given = self._given
         asked = Asked(given.live_file, given.slot)
         folder = LiveFolder(given.folder, given.origin, given.attempt)
-        owed: list[_Scene] = []  # those that the disk had no room for: the loop hands out each one once
         again_at: float | None = None
         try:
             while not self._is_behind:
@@ -250,46 +233,31 @@ class FrameRecorder:
                     continue
                 if item is None:
                     return
-                if isinstance(item, _Scene):
-                    owed.append(item)
-                if rests:
-                    continue
                 try:
-                    self._write_all(folder, owed, item)
-                except OSError as error:
-                    if again_at is None:
-                        words = f"{given.folder} ({error.strerror or error})"
-                        self._notices.note(
-                            f"agents are not shown now: {words}; all else goes on, and it is tried again"
-                        )
-                    again_at = self._clock() + AGAIN_AFTER_S
-                else:
-                    if again_at is not None:
-                        self._notices.note("agents are shown again")
+                    if rests:
+                        self._has_lost = True
+                        continue
+                    self._write(folder, item)
+                    self._notices.over("agents are shown again")
                     again_at = None
+                except OSError as error:
+                    words = f"{given.folder} ({error.strerror or error}); all else goes on, and it is tried again"
+                    self._notices.trouble(f"agents are not shown now: {words}", cause="disk")
+                    again_at = self._clock() + AGAIN_AFTER_S
+                    self._has_lost = True
         except Exception as error:  # noqa: BLE001 - whatever it is, it ends the showing and not the training
             self._wanted = {}
             words = str(error) or type(error).__name__
             self._notices.trouble(f"agents are not shown any more: {given.folder} ({words}); all else goes on")
 
-    def _write_all(self, folder: LiveFolder, owed: list[_Scene], item: tuple[str, FrameBuffer] | _Scene) -> None:
-        """The scenes that are owed first. Errors: OSError; the rest of them stays owed."""
-        while owed:
-            self._write(folder, owed[0])
-            del owed[0]
-        if not isinstance(item, _Scene):
-            self._write(folder, item)
-
     def _write(self, folder: LiveFolder, item: tuple[str, FrameBuffer] | _Scene) -> None:
         try:
             if isinstance(item, _Scene):
                 folder.add_scene(item.task, item.parts)
-                if item.parts.left_out:
-                    self._notices.trouble(f"{item.task} is shown without {item.parts.left_out} of its shapes")
             else:
                 folder.write(*item)
         except ValueError as error:
-            self._notices.trouble(f"an agent cannot be shown: {error}", cause=type(error).__name__)
+            self._odd.trouble(f"an agent cannot be shown: {error}", cause=type(error).__name__)
 
 
 class LiveFolder:
@@ -326,9 +294,7 @@ class LiveFolder:
 
 
 def task_of(lane: str) -> int | None:
-    """The task number of a lane; None: any. Errors: ValueError where it is none."""
-    if not LANE.fullmatch(lane):
-        raise ValueError(f"there is no lane {lane!r}; use any, or t and the number of a task, such as t3")
+    """The task number of a lane; None: any."""
     return None if lane == ANY else int(lane[1:])
 
 

@@ -1,18 +1,31 @@
-"""Copies of what other slots gave, in the attempt's own folder, so that a resume depends on nobody else::
+"""Copies of what other slots gave, and what they have learned, in the attempt's own folder, so that a resume depends on
+nobody else::
 
-slots/<k>/attempts/<a>/taken/<sha256>   until two checkpoints have what came of it
+    slots/<k>/attempts/<a>/taken/<sha256>   until two checkpoints have what came of it
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
 
 from anchorleg.files import make_folder, write_bytes
-from anchorleg.job import Job, attempt_numbers
-from trainer.sharing.episodes import names_in
+from anchorleg.job import Job, attempt_numbers, candidates_before
+from trainer.checkpoints.checkpoint import read_contents, read_manifest
+from trainer.checkpoints.resume import training_of
+from trainer.config.training import Training, group_identity
+from trainer.errors import DamagedCheckpointError
+from trainer.history.read import tells_success
 from trainer.sharing.reader import InflowSource
 from trainer.sharing.segment import name_of
 
@@ -49,7 +62,9 @@ class Copies(InflowSource):
         with self._lock:
             self._waiting.add(sha256)
             self._done.discard(sha256)
-        keep_taken(self._job, sha256, data)
+        folder = self._job.attempt_dir / _TAKEN
+        make_folder(folder)
+        write_bytes(folder / sha256, data)
         return sha256
 
     def entered(self, files: Iterable[str]) -> None:
@@ -67,23 +82,22 @@ class Copies(InflowSource):
         self._is_complete = True
 
     def look(self) -> None:
+        job, own = self._job, self._job.attempt_dir / _TAKEN
         if self._is_complete:
-            clear_all(self._job)
+            clear_taken(job)
         if self._older is not None:
-            clear_older(self._job, but=self._older)
+            older = self._older
+            clear_taken(job, lambda path: path.parent != own and path.name not in older)
+            for folder in _taken_folders(job):
+                if folder != own:
+                    with contextlib.suppress(OSError):  # it is needed still, or was removed before
+                        folder.rmdir()
             self._older = None
         with self._lock:
             done = {*self._done}
-        clear_taken(self._job, done)
+        clear_taken(job, lambda path: path.name in done)
         with self._lock:
             self._done -= done
-
-
-def keep_taken(job: Job, sha256: str, data: bytes) -> None:
-    """Copy what is about to be taken, durably. Errors: OSError."""
-    folder = job.attempt_dir / _TAKEN
-    make_folder(folder)
-    write_bytes(folder / sha256, data)
 
 
 def read_taken(job: Job, sha256: str) -> bytes:
@@ -99,39 +113,98 @@ def read_taken(job: Job, sha256: str) -> bytes:
     raise FileNotFoundError(2, f"{sha256[:12]}… is not among what was taken")
 
 
-def clear_taken(job: Job, files: Collection[str]) -> None:
-    """Remove the copies of `files`. Errors: OSError."""
-    _remove(job, [path for path in _taken(job) if path.name in files])
-
-
-def clear_older(job: Job, but: Collection[str]) -> None:
-    """Remove what older attempts copied, but for the files `but`, and their empty folders. Errors: OSError."""
-    own = job.attempt_dir / _TAKEN
-    _remove(job, [path for path in _taken(job) if path.parent != own and path.name not in but])
-    for folder in _taken_folders(job):
-        if folder != own:
-            with contextlib.suppress(OSError):  # it is needed still, or was removed before
-                folder.rmdir()
-
-
-def clear_all(job: Job) -> None:
-    """Remove all that the slot copied. Errors: OSError."""
-    _remove(job, _taken(job))
-
-
-def _remove(job: Job, paths: Iterable[Path]) -> None:
-    """None where a newer attempt has begun, which may need them."""
-    for path in paths:
-        if job.superseded_by() is not None:
-            return
-        path.unlink(missing_ok=True)
-
-
-def _taken(job: Job) -> list[Path]:
-    return [folder / name for folder in _taken_folders(job) for name in names_in(folder)]
+def clear_taken(job: Job, goes: Callable[[Path], bool] = lambda _: True) -> None:
+    """Remove all copies of the slot that `goes` says; none where a newer attempt has begun, which may need them.
+    Errors: OSError.
+    """
+    for path in [folder / name for folder in _taken_folders(job) for name in names_in(folder)]:
+        if goes(path):
+            if job.superseded_by() is not None:
+                return
+            path.unlink(missing_ok=True)
 
 
 def _taken_folders(job: Job) -> list[Path]:
     """Of all attempts up to this one, oldest first; they need not exist."""
     attempts = [attempt for attempt in attempt_numbers(job.slot_dir) if attempt <= job.attempt]
     return [job.slot_dir / "attempts" / str(attempt) / _TAKEN for attempt in attempts]
+
+
+def names_in(folder: Path) -> list[str]:
+    """None where there is no such folder. Errors: OSError."""
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []
+
+
+@dataclass(frozen=True)
+class OtherLearner:
+    """What a slot has learned, out of a checkpoint after so many `updates`: `data` holds tensors, as safetensors."""
+
+    slot: int
+    attempt: int
+    step: int
+    updates: int
+    data: bytes
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Attempt and step of its checkpoint."""
+        return self.attempt, self.step
+
+
+def is_comparable(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether both evaluations (rows of `evaluations.jsonl`) tell success, and were made alike."""
+    return (
+        tells_success(one)
+        and tells_success(other)
+        and one["goals_per_task"] == other["goals_per_task"]
+        and one.get("horizon") == other.get("horizon")
+        and set(one["success"]) == set(other["success"])
+    )
+
+
+def find_learner(
+    slot_dir: Path,
+    slot: int,
+    training: Training,
+    wanted: Callable[[str], bool] = lambda _: True,
+    known: tuple[int, int] | None = None,
+) -> OtherLearner | None:
+    """The learner of the slot's newest good checkpoint, its tensors whose names are `wanted`; None: there is none, it
+    is that of attempt and step `known`, or it trains something else.
+
+    Errors: OSError, ValueError.
+    """
+    for ref in candidates_before(slot_dir, max(attempt_numbers(slot_dir), default=-1) + 1):
+        if (ref.attempt, ref.step) == known:
+            return None
+        try:
+            manifest = read_manifest(ref.path)
+            if manifest.kind != "exact":
+                continue
+            if group_identity(training_of(manifest)) != group_identity(training):
+                return None
+            parts = read_contents(ref.path, manifest).parts
+            tensors = {name: tensor for name, tensor in parts["algorithm"].tensors.items() if wanted(name)}
+        except DamagedCheckpointError:
+            continue  # or cleared away meanwhile
+        if is_finite(tensors):
+            updates = int(parts["run"].numbers["updates"])
+            return OtherLearner(slot, ref.attempt, ref.step, updates, safetensors.torch.save(tensors))
+    return None
+
+
+def tensors_in(data: bytes) -> dict[str, Tensor]:
+    """Of `OtherLearner.data`. Errors: ValueError."""
+    try:
+        found: dict[str, Tensor] = safetensors.torch.load(data)
+    except safetensors.SafetensorError as error:
+        raise ValueError(str(error)) from None
+    return found
+
+
+def is_finite(tensors: Mapping[str, Tensor]) -> bool:
+    """Whether all numbers of it are."""
+    return all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values() if tensor.is_floating_point())

@@ -1,6 +1,6 @@
 """What a segment that was taken before is known by: its content, and its start and actions.
 
-All else follows from these, but only as far as honest machines agree (`trainer.sharing.resimulation.TOLERANCE`): by its
+All else follows from these, but only as far as honest machines agree (`trainer.sharing.spotcheck.TOLERANCE`): by its
 observations one true episode would be as many as somebody likes. So segments are near where their starts differ by no
 more than two of the same could, and at least half of the newer one's actions by less than two draws of a policy do.
 """

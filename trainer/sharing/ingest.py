@@ -20,13 +20,11 @@ from syncd import store
 from trainer.config.training import Training
 from trainer.sharing.duplicates import TakenBefore, Trace
 from trainer.sharing.journal import Taken
-from trainer.sharing.judge import Accepted, ContributorStanding, RefusedSegment, judge
+from trainer.sharing.judge import Accepted, ContributorStanding, Judge, RefusedSegment, SlotJudge, judge
 from trainer.sharing.notice import ContributionNotice, usable_of
-from trainer.sharing.reader import InflowSource, Ready, ReadySegments
-from trainer.sharing.removals import WITH_A_LIE, Removals, Why
+from trainer.sharing.reader import WITH_A_LIE, InflowSource, Ready, ReadySegments, Removals, Why
 from trainer.sharing.segment import MALFORMED, Reason
-from trainer.sharing.spotcheck import Redo, SpotChecks
-from trainer.sharing.versions import Judge, SlotJudge
+from trainer.sharing.spotcheck import Resimulator, SpotChecks
 
 #: Segments judged in one round: 10,000 rows a second, ten learners' own; at 2 ms each it is 4 % of one core.
 JUDGED_A_ROUND = 20
@@ -61,7 +59,7 @@ class Ingester(InflowSource):
         counted: Sequence[Taken] = (),
         taken: Sequence[Taken] = (),
         unwanted: Collection[tuple[str, str]] = (),
-        resimulate: Callable[[], Redo | None] = lambda: None,
+        resimulate: Callable[[], Resimulator | None] = lambda: None,
         clock: Callable[[], float] = time.time,
         judge: Judge = judge,
         most_ready_rows: int = MAX_READY_ROWS,

@@ -102,6 +102,12 @@ class Mixed:
     mix: tuple[MixedPeer, ...]
     share: float
 
+    @property
+    def whom(self) -> str:
+        """The slots, in words."""
+        *others, last = [str(peer.slot) for peer in self.mix]
+        return f"slots {', '.join(others)} and {last}" if others else f"slot {last}"
+
 
 #: Of other slots: their files are copied.
 OfSlots = TakenFromPeer | Adopted | Mixed

@@ -7,18 +7,20 @@ they are true only the simulation can tell: `trainer.sharing.spotcheck`.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from anchorleg.job import Job
+from syncd import store
 from trainer.config.training import Training
 from trainer.envs.spaces import STATE, Discrete, Spaces
-from trainer.envs.suite import Bounds, Suite
+from trainer.envs.suite import Bounds, Suite, bounds_of, suite_of
 from trainer.sharing.duplicates import Trace, Traces
 from trainer.sharing.segment import (
     MAX_RAW_BYTES,
@@ -261,3 +263,105 @@ def _lag(segment: Segment, expect: Expectation) -> int:
     if lag > expect.max_lag:
         raise BadSegmentError("segment.version-lag", Reason.VERSION_LAG, lag=lag, most=expect.max_lag)
     return lag
+
+
+class Versions:
+    """The policies that the slot of `place` is known to have published. `know` is for any thread, the rest for the
+    judge's.
+    """
+
+    def __init__(self, place: store.SlotPlace) -> None:
+        self._place = place
+        self._known: list[Published] = []
+        self._damaged: set[tuple[int, int]] = set()
+        self._news: deque[Published] = deque()
+        self._has_looked = False
+
+    def know(self, attempt: int, seq: int, step: int) -> None:
+        """A policy of this slot is about to be seen."""
+        self._news.append((attempt, seq, step))
+
+    def sorted(self) -> Sequence[Published]:
+        """(attempt, seq, step) of each, ascending."""
+        while self._news:
+            self._add(self._news.popleft())
+        return self._known
+
+    def new_round(self) -> None:
+        """`found_more` may read again."""
+        self._has_looked = False
+
+    def found_more(self) -> bool:
+        """Read manifests that are not known yet, once a round at most; whether there was any. Errors: OSError."""
+        if self._has_looked:
+            return False
+        self._has_looked = True
+        found = False
+        there = store.versions(self._place)
+        self._damaged.intersection_update(there)
+        for version in there:
+            attempt, seq = version
+            if (attempt, seq) in self._damaged or self._is_known(attempt, seq):
+                continue
+            try:
+                manifest = store.read_manifest(self._place, version)
+            except FileNotFoundError:
+                continue  # cleared away meanwhile, or another node's that cannot be opened here yet
+            except store.DamagedPolicyError:
+                self._damaged.add((attempt, seq))  # of no use to anybody
+                continue
+            self._add((attempt, seq, manifest.step))
+            found = True
+        return found
+
+    def _is_known(self, attempt: int, seq: int) -> bool:
+        at = bisect_left(self._known, (attempt, seq))
+        return any(one[:2] == (attempt, seq) for one in self._known[at : at + 1])
+
+    def _add(self, version: Published) -> None:
+        if not self._is_known(*version[:2]):
+            insort(self._known, version)
+
+
+#: Of a file's bytes, its name, and what is expected.
+Judge = Callable[[bytes, str, Expectation], Accepted | RefusedSegment]
+
+
+class SlotJudge:
+    """Judges segments of policies of `slot`, for the reader's thread. `versions`: what is known of these. Whatever a
+    segment does to the judge refuses that segment and nothing else.
+    """
+
+    def __init__(self, job: Job, slot: int, training: Training, judge: Judge = judge) -> None:
+        self._run_id, self._slot, self._judge = job.run_id, slot, judge
+        self._max_lag = training.contribution_max_lag
+        self.versions = Versions(store.Shared(job.shared_dir).slot(job.run_id, slot))
+        self._suite = suite_of(training).open()
+
+    def verdict(
+        self, data: bytes, name: str, step: int, seen: Collection[str], traces: Traces | None = None
+    ) -> Accepted | RefusedSegment:
+        """As `judge`; `step`: the learner's. An unknown policy is looked for, once a round. Errors: OSError."""
+        found = self._judged(data, name, step, seen, traces)
+        if isinstance(found, RefusedSegment) and found.reason == Reason.VERSION_UNKNOWN and self.versions.found_more():
+            return self._judged(data, name, step, seen, traces)
+        return found
+
+    def _judged(
+        self, data: bytes, name: str, step: int, seen: Collection[str], traces: Traces | None
+    ) -> Accepted | RefusedSegment:
+        expect = Expectation(
+            run_id=self._run_id,
+            slot=self._slot,
+            spaces=self._suite.spaces,
+            bounds=bounds_of(self._suite),
+            versions=self.versions.sorted(),
+            step=step,
+            max_lag=self._max_lag,
+            seen=seen,
+            traces=traces,
+        )
+        try:
+            return self._judge(data, name, expect)
+        except Exception as error:  # noqa: BLE001 - a defect of ours; the segment pays, the training does not
+            return RefusedSegment(Reason.DEFECT, f"judging it failed ({type(error).__name__}); please report it")

@@ -23,6 +23,7 @@ from anchorleg.files import is_full
 from anchorleg.job import Job
 from anchorleg.output import Notices
 from syncd import store
+from trainer.config.settings import GroupSettings
 from trainer.config.training import Training, identity
 from trainer.envs.spaces import F32
 from trainer.errors import SupersededError
@@ -30,7 +31,6 @@ from trainer.history.journal import EVALUATIONS, METRICS
 from trainer.history.read import GrowingRows, of_average, read_evaluations
 from trainer.nets.average import MovingAverage
 from trainer.nets.policy import FROZEN, PolicyNet, PolicySpec
-from trainer.sharing.clearing import COLLECT_EVERY_S, Clearing, clear_over
 from trainer.sharing.policies import Policy, floats_of, golden_of, score_of, suite_fields
 
 #: Largest difference of a golden action on another machine. Other BLAS libraries, instruction sets and GPUs differ by
@@ -42,13 +42,10 @@ AVERAGED_EVERY = 10
 #: Writing the curves is followed by at least so many times its own duration without: the first time 20,000 rows of
 #: fifty tasks take 3 s of the interpreter that the training needs too.
 CURVES_REST = 30.0
+#: Old policies are cleared away this often; at one publication each 3 s that is 20 files a time.
+COLLECT_EVERY_S = 60.0
 #: At the end of the job the last policy is waited for this long. A folder that hangs must not eat the job's lead.
 CLOSE_WAIT_S = 10.0
-#: Where the training is over nothing needs that lead, and nobody clears away later what is left then: thousands of
-#: files take minutes on a slow folder.
-OVER_WAIT_S = 300.0
-#: While it waits it looks this often whether the job is to end.
-_LOOK_S = 0.1
 
 _NOT_CLEARED = "old policies cannot be cleared away"
 
@@ -100,7 +97,6 @@ class Publisher:
         monotonic: Callable[[], float] = time.monotonic,
         publish: Callable[..., object] = store.publish,
         publish_curves: Callable[[], None] | None = None,
-        curves_rest: float = CURVES_REST,
     ) -> None:
         self._job = job
         self._training = training
@@ -110,11 +106,11 @@ class Publisher:
         self._evaluation_averaged = None if evaluation_averaged is None else of_average(evaluation_averaged)
         self._on_version = on_version
         self._clock, self._monotonic = clock, monotonic
-        self._publish_policy, self._curves_rest = publish, curves_rest
+        self._publish_policy = publish
         self._publish_curves = publish_curves or PublishedCurves(job.slot_dir, self._place).write
         self._seq = 0
         self._before: store.Version | None = None
-        self._clearing = Clearing(job, clock=clock, monotonic=monotonic)
+        self._collect_at = float("-inf")
         self._notices = Notices()
         self._held: Snapshot | None = None
         #: What learns nothing, as it is published: made once. None: it is too large.
@@ -166,22 +162,13 @@ class Publisher:
         """Hand out what there is to say."""
         self._notices.tell(say)
 
-    def close(self, wait_s: float = CLOSE_WAIT_S, beat: Callable[[], object] = lambda: None) -> None:
-        """Finish what waits; give up after `wait_s`; where the training is over, `OVER_WAIT_S` later, or as soon as the
-        job is to end. `beat` is called meanwhile, so that this is not taken for a stall.
-        """
+    def close(self, wait_s: float = CLOSE_WAIT_S) -> None:
+        """Finish what waits; give up after `wait_s`."""
         with self._changed:
             self._closing = True
             self._changed.notify()
-        if self._thread is None:
-            return
-        began = time.monotonic()
-        while self._thread.is_alive() and (left := wait_s - (time.monotonic() - began)) > -OVER_WAIT_S:
-            if self._is_over:
-                beat()
-            if left <= 0 and (not self._is_over or self._job.hand_over_reason() is not None):
-                return
-            self._thread.join(_LOOK_S)
+        if self._thread is not None:
+            self._thread.join(wait_s)
 
     def _wake(self) -> None:
         if self._thread is None and not self._is_superseded:
@@ -249,7 +236,7 @@ class Publisher:
             self._publish_curves()
         finally:  # what cannot be written has been read all the same
             now = self._monotonic()
-            self._curves_from = now + self._curves_rest * (now - began)
+            self._curves_from = now + CURVES_REST * (now - began)
 
     def _publish(self, taken: Snapshot) -> None:
         if not all(np.isfinite(tensor).all() for tensor in taken.tensors.values()):
@@ -322,20 +309,36 @@ class Publisher:
         return older[-1] if older else None
 
     def _collect(self) -> None:
-        self._notices.note(*self._clearing.when_due())
+        if self._monotonic() >= self._collect_at:
+            self._collect_at = self._monotonic() + COLLECT_EVERY_S
+            for sentence in _collected(self._place, self._clock()):
+                self._notices.trouble(sentence)
 
     def _clear_over(self) -> None:
         if self._is_over:
             with contextlib.suppress(SupersededError):
-                self._is_done(self._collect_over, _NOT_CLEARED)
-
-    def _collect_over(self) -> None:
-        self._notices.note(*clear_over(self._job, self._training.group, self._clock))
+                self._is_done(lambda: clear_over(self._job, self._training.group, self._clock), _NOT_CLEARED)
 
     def _look(self) -> None:
         above = self._job.superseded_by()
         if above is not None:
             raise SupersededError(above)
+
+
+def clear_over(job: Job, group: GroupSettings, clock: Callable[[], float] = time.time) -> None:
+    """The training is complete, and no experience of older policies is judged any more: the newest alone stay. Nothing
+    goes where a newer attempt has begun, nor where slots give each other rows: another one that is behind may still
+    judge what this one gave. Errors: OSError.
+    """
+    if not (group.rows and job.slots > 1) and job.superseded_by() is None:
+        place = store.Shared(job.shared_dir).slot(job.run_id, job.slot)
+        _collected(place, clock(), store.LEARNERS.last(), store.AVERAGES.last())
+
+
+def _collected(
+    place: store.SlotPlace, now: float, keep: store.Keep = store.LEARNERS, averages: store.Keep = store.AVERAGES
+) -> list[str]:
+    return store.collect(place, now=now, keep=keep) + store.collect(place.averaged, now=now, keep=averages)
 
 
 class PublishedCurves:

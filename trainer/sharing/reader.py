@@ -10,15 +10,21 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from anchorleg.job import Job
 from anchorleg.output import Notices
+from syncd import store
+from trainer.sharing.segment import Reason
 
 #: How often the sources are looked at. What enters is older than that by the time it is here.
 ROUND_S = 1.0
+#: The reason in a word, and in a sentence.
+Why = tuple[Reason, str]
+#: Of what else somebody sent who lied.
+WITH_A_LIE: Why = (Reason.NOT_REPRODUCED, "another segment of its sender was not reproduced")
 
 
 class InflowSource:
@@ -190,3 +196,75 @@ class ReadySegments:
             lost = self._lines.pop(who, deque())
             self._rows -= sum(one.count for one in lost)
         return list(lost)
+
+
+class Removals:
+    """Contributors whose rows must leave the ring of one slot: the reader's thread finds them, and the loop takes their
+    rows out at a barrier. `take_out` and `put_back` are for the loop; the rest is for the reader's thread, and raises
+    OSError.
+
+    That something was not true is written down (`syncd.shared.holds`) before anything is done about it, and then what
+    checkpoint is the first without the rows: a job may end, or be killed, before its loop comes to it, and a later one
+    may go on from an older checkpoint. `start`: (attempt, step) of the checkpoint that was gone on from. `why`: of whom
+    rows had to leave.
+    """
+
+    def __init__(self, job: Job, ready: ReadySegments, start: tuple[int, int] | None) -> None:
+        self._job, self._ready, self._start = job, ready, start
+        self._lock = threading.Lock()
+        self._leaving: dict[str, object] = {}  # with what tells one time from another
+        self._given_back: deque[Ready] = deque()
+        self._done: deque[tuple[str, int]] = deque()
+        self._asked: set[str] = set()
+        self.why: dict[str, Why] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._leaving)
+
+    def take_out(self, remove: Callable[[str], bool], step: int) -> None:
+        """At the barrier of `step`: `remove` the rows of each who must leave; whose rows it cannot now, waits."""
+        with self._lock:
+            leaving = list(self._leaving.items())
+        for who, begun in leaving:
+            if remove(who):
+                with self._lock:
+                    self._done.append((who, step))
+                    if self._leaving[who] is begun:
+                        del self._leaving[who]
+
+    def put_back(self, taken: Sequence[Ready]) -> None:
+        """These could not be used now: they wait again, but for those of whom rows must leave."""
+        with self._lock:
+            self._ready.put_back([one for one in taken if one.who not in self._leaving])
+            self._given_back.extend(one for one in taken if one.who in self._leaving)
+
+    def begin(self, who: str, why: Why) -> list[Ready]:
+        """The rows of `who` must leave. Returns what was ready of them."""
+        with self._lock:
+            self._leaving[who], self.why[who] = object(), why
+            return self._ready.remove(who)
+
+    def write_down(self, inbox: store.Inbox) -> None:
+        """What came by `inbox` was not true. On a full disk only this attempt knows."""
+        with suppress(OSError):
+            store.mark_untrue(inbox.path, self._job.run_id, self._job.slot)
+
+    def is_left(self, inbox: store.Inbox) -> bool:
+        """Whether an attempt before found so, and the rows may still be there. True at the first call alone."""
+        if inbox.who in self._asked:
+            return False
+        is_left = store.found_untrue(inbox.path, self._job.run_id, self._job.slot, start=self._start)
+        self._asked.add(inbox.who)
+        return is_left
+
+    def look(self, inbox: store.Inbox) -> list[Ready]:
+        """Write down what is done. Returns what the loop gave back after it had to leave."""
+        who = inbox.who
+        for step in [step for whose, step in list(self._done) if whose == who]:
+            if who not in self._leaving:  # else there is something newer that is not done
+                store.note_removed(inbox.path, self._job.run_id, self._job.slot, attempt=self._job.attempt, step=step)
+            self._done.remove((who, step))
+        back = [one for one in list(self._given_back) if one.who == who]
+        for one in back:
+            self._given_back.remove(one)
+        return back

@@ -26,12 +26,8 @@ WAITING_A_ENV = 4
 #: After the end is asked for, this long for what is still to be written: Ctrl-C promises two seconds.
 DRAIN_S = 1.0
 
-#: Why recording pauses.
-OUTBOX_FULL = "the outbox is full; recording pauses until syncd has sent some of it"
-INCOMING_FULL = "as much of this account's waits for the learner as may; recording pauses until it has taken some of it"
-
-#: (run id, slot, bytes) → whether there was room. Errors: OSError, StorageError where it cannot be written.
-Offer = Callable[[str, int, bytes], bool]
+#: (a segment, its file) → whether there was room. Errors: OSError, StorageError where it cannot be written.
+Offer = Callable[[Segment, bytes], bool]
 
 
 @dataclass(frozen=True)
@@ -111,12 +107,12 @@ class Recorder:
 class Dispatch:
     """Hands segments to `offer` in a background thread, in order.
 
-    Where there is no room (`full` says so in a sentence) it keeps what it has and tries again; what does not fit into
-    its own queue meanwhile is not recorded and counted in `lost`. `trouble` says in one sentence why it waits; None: it
-    does not. A defect that ended the thread is raised by `put`.
+    Where there is no room (`full`, in words) it keeps what it has and tries again; what does not fit into its own queue
+    meanwhile is not recorded and counted in `lost`. `trouble` says why it waits; None: it does not. A defect that ended
+    the thread is raised by `put`.
     """
 
-    def __init__(self, offer: Offer, limit: int, retry_s: float = RETRY_S, *, full: str = OUTBOX_FULL) -> None:
+    def __init__(self, offer: Offer, limit: int, retry_s: float = RETRY_S, *, full: str = "no room") -> None:
         self.recorded = 0
         self.lost = 0
         self.trouble: str | None = None
@@ -169,12 +165,12 @@ class Dispatch:
 
     def _offered(self, segment: Segment, data: bytes) -> bool:
         try:
-            if self._offer(segment.run_id, segment.slot, data):
+            if self._offer(segment, data):
                 self.recorded += 1
                 self.trouble = None
                 return True
         except (OSError, StorageError) as error:
-            self.trouble = f"{error}; playing goes on without recording until that is mended"
+            self.trouble = str(error)
         else:
             self.trouble = self._full
         return False

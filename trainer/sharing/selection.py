@@ -1,25 +1,39 @@
-"""Which slot the actors follow: pure choices over the newest manifests."""
+"""Which slot the actors play for: pure choices over the newest manifests, and over what the slots say that they need.
+
+What they say: `trainer.sharing.notice`. A slot can use 3 rows of others for each 7 of its own, or fewer where its
+run's slots give each other rows; it says how many. Slots are compared by how much of that they had lately, in tenths;
+among those that had least, each contributor has an order of its own, by hash. So a class spreads over slots that need
+the same, a contributor that comes later goes where least comes in, and nobody has to talk to anybody.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self, TypeGuard
 
+from anchorleg.words import counted
 from syncd import store
 from trainer.errors import ConfigError
+from trainer.sharing.notice import USABLE
 
 #: Where `syncd` mirrors to unless it was told otherwise.
 DEFAULT_SHARED_DIR = Path("~/shared_weights")
 #: A slot that published nothing for so long after another one did has ended, or waits in a queue. Slots of one run
 #: publish every few seconds, so without this `latest` would jump between them all the time.
 STALE_S = 600.0
-#: Better by two standard errors of the difference: evaluations of equal policies differ by more in 1 of 40 cases.
-_ERRORS = 2.0
-#: A manifest may say any number: beyond this one nothing can be computed with it.
-_MOST_GOALS = 2**53
+#: Two evaluations of 200 episodes of equal policies differ by more success in 1 of 20 cases at most.
+SUCCESS_NOISE = 0.1
+#: Slots are told apart by tenths of what they can use: less is the chance of one segment more or less.
+LEVELS = 10
+#: So long may a slot's first word come after the last of the others.
+FIRST_WORD_S = 12 * 3600.0
+#: A manifest or a row may say any number: beyond these nothing can be computed with it.
+_MOST, _LATEST_S = 2**53, 1e12
 
 SlotKey = tuple[str, int]
 
@@ -65,7 +79,7 @@ def pick(newest: Sequence[store.Manifest], choice: Choice, current: SlotKey | No
 
     `latest`: the slot that published last; left when it is stale. `best`: the highest mean success, or mean return
     where nobody tells of success; left when another one's is higher by more than chance. Slots without an evaluation
-    yet count only where there is no other. Anything else is as `latest` (for `needed`: `trainer.actors.needed`).
+    yet count only where there is no other. Anything else is as `latest` (for `needed`: `pick_needed`).
     """
     if not newest:
         return None
@@ -90,19 +104,112 @@ def _is_better(one: store.Manifest, other: store.Manifest) -> bool:
     (tells, mine), (other_tells, others) = _score(one), _score(other)
     if tells != other_tells:
         return tells
-    return mine - others > _ERRORS * math.sqrt(_variance(one) + _variance(other))
+    errors = [it.score.return_error or 0.0 for it in (one, other) if it.score is not None]
+    return mine - others > (SUCCESS_NOISE if tells else 2 * max(errors))
 
 
-def _variance(manifest: store.Manifest) -> float:
-    """Of the mean; one goal more of each kind keeps 0 of 5 from looking certain."""
-    score = manifest.score
-    if score is None:
-        return 0.0
-    if score.mean_success is None:
-        error = score.return_error or 0.0
-        return error * error  # infinite where it is too large, which ** refuses
-    goals = min(score.goals_per_task, _MOST_GOALS) * len(manifest.tasks)
-    if not goals:
-        return 0.0
-    rate = (score.mean_success * goals + 1) / (goals + 2)
-    return rate * (1 - rate) / goals
+@dataclass(frozen=True)
+class Need:
+    """What a slot said last, `heard_s` ago. `rows` of others and own `steps` are those of the last ten minutes.
+    `slots`: how many its run has. `full`: nothing more is needed for now. `usable`: rows of others for each own step.
+    """
+
+    takes: bool
+    over: bool
+    rows: int
+    steps: int
+    heard_s: float
+    slots: int = 1
+    full: bool = False
+    usable: float = USABLE
+
+    @property
+    def level(self) -> int:
+        """How much it had of what it can use: 0 (nothing) to `LEVELS` (all of it)."""
+        most = self.usable * max(1, self.steps)
+        return int(min(LEVELS, LEVELS * self.rows / most)) if most else LEVELS
+
+
+def parse(row: Mapping[str, Any], heard_s: float) -> Need | None:
+    """From a row of the curve `intake`; None where it is none."""
+    takes, over, rows, steps = (row.get(name) for name in ("takes", "over", "rows", "steps"))
+    if not (isinstance(takes, bool) and isinstance(over, bool) and _is_count(rows) and _is_count(steps)):
+        return None
+    slots = row.get("slots")
+    of_run = slots if _is_count(slots) and slots > 0 else 1
+    said = row.get("usable")
+    usable = said if isinstance(said, int | float) and 0 <= said <= USABLE else USABLE
+    return Need(takes, over, rows, steps, heard_s, of_run, row.get("full") is True, usable)
+
+
+def said_at(row: Mapping[str, Any]) -> float | None:
+    """When a row was written, unix seconds of its writer's clock; None where it says nothing that can be."""
+    at = row.get("at")
+    return float(at) if isinstance(at, int | float) and 0 <= at <= _LATEST_S else None
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and 0 <= value <= _MOST
+
+
+def pick_needed(
+    newest: Sequence[store.Manifest], needs: Mapping[SlotKey, Need], current: SlotKey | None, who: str
+) -> store.Manifest | None:
+    """Of each slot's newest manifest the one for `who` to play for; None: no slot takes experience now.
+
+    A full slot is chosen where there is no other. `who` stays with `current` while that takes anything; a full one is
+    left for one that is not by those before whom the other comes in their own order: about half of them.
+    """
+    taking = [manifest for manifest in newest if (need := needs.get(key_of(manifest))) and _is_taking(need)]
+    order = {key_of(one): (needs[key_of(one)].full, needs[key_of(one)].level, _place(who, one)) for one in taking}
+    best = min(taking, key=lambda one: order[key_of(one)], default=None)
+    mine = next((manifest for manifest in taking if key_of(manifest) == current), None)
+    if mine is None or best is None:
+        return best
+    is_left = needs[key_of(mine)].full and not needs[key_of(best)].full and _place(who, best) < _place(who, mine)
+    return best if is_left else mine
+
+
+def why_not_needed(need: Need | None) -> str | None:
+    """Why a slot that said this can use nothing of others now, in words; None: it can, or has not said anything."""
+    if need is None:
+        return None
+    if need.over:
+        return "not needed: the training is complete"
+    if not need.takes:
+        return "not needed: this training cannot learn from experience of others"
+    return "not needed now: the slot has all that it can use" if need.full and need.heard_s < STALE_S else None
+
+
+def is_over(needs: Mapping[SlotKey, Need]) -> bool:
+    """Whether every slot has said that its training is complete. One that has never said anything waits for its first
+    job; but for half a day only: perhaps it was dropped.
+    """
+    if not needs or not all(need.over for need in needs.values()):
+        return False
+    heard = Counter(run_id for run_id, _ in needs)
+    waiting = any(heard[run_id] < need.slots for (run_id, _), need in needs.items())
+    return not waiting or min(need.heard_s for need in needs.values()) > FIRST_WORD_S
+
+
+def why_none_takes(needs: Mapping[SlotKey, Need]) -> str:
+    """Why `pick_needed` found none, in words."""
+    if is_over(needs):
+        return "the training is complete"
+    living = [need for need in needs.values() if not need.over]
+    if needs and not living:
+        return "waiting for a slot that has had no job yet"
+    if not living:
+        return "waiting for a slot that says that it takes experience (its owner's collaboration.enabled)"
+    minutes = min(need.heard_s for need in living) / 60
+    slots = counted(len(living), "unfinished slot")
+    return f"waiting for a learner: none of {slots} was heard of for {minutes:,.0f} min"
+
+
+def _is_taking(need: Need) -> bool:
+    return need.takes and not need.over and need.heard_s < STALE_S
+
+
+def _place(who: str, manifest: store.Manifest) -> bytes:
+    """Where a slot stands in the order that `who` has of all of them."""
+    return hashlib.sha256(f"{who}\0{manifest.run_id}\0{manifest.slot}".encode()).digest()

@@ -42,10 +42,10 @@ from trainer.machine.group import Group
 from trainer.machine.host import processor, read_host, variables
 from trainer.machine.launching import check_ranks, cores_of_rank
 from trainer.nets.encoders.base import encoder_for, kept_spaces
-from trainer.sharing.clearing import clear_over
-from trainer.sharing.copies import clear_all
+from trainer.sharing.copies import clear_taken
 from trainer.sharing.notice import say_over
-from trainer.sharing.spotcheck import Redo
+from trainer.sharing.publisher import clear_over
+from trainer.sharing.spotcheck import Resimulator
 from trainer.training import memory
 from trainer.training.features.base import Feature, RunningAttempt
 from trainer.training.features.evaluation import Evaluations
@@ -63,12 +63,10 @@ from trainer.training.run import TrainingRun, fresh, resumed
 
 ONE_KIND = ", and so would what they learn; ask for nodes of one kind (slurm.constraint, slurm.gpu_type)"
 MakeEnvs = Callable[[VectorSpec, int], Envs]
-Resimulate = Callable[[VectorSpec], Redo | None]
+Resimulate = Callable[[VectorSpec], Resimulator | None]
 
 
-def _resimulator(spec: VectorSpec) -> Redo | None:
-    from trainer.sharing.resimulation import Resimulator
-
+def _resimulator(spec: VectorSpec) -> Resimulator | None:
     return None if spec.suite.open().starts is None else Resimulator(spec.suite)
 
 
@@ -156,7 +154,7 @@ def _features(
     start: Start | None,
     numeric: Mapping[str, Any],
     evaluator: Begin,
-    resimulate: Callable[[], Redo | None],
+    resimulate: Callable[[], Resimulator | None],
     environ: Mapping[str, str],
     show: TrainingDisplay,
 ) -> tuple[Feature, ...]:
@@ -224,7 +222,7 @@ def _leave_complete(job: Job, training: Training, start: Start, show: TrainingDi
     leave_final(job, show.say)  # where the job before this one did not come to it
     say_over(job, step, show.say)
     with contextlib.suppress(OSError):  # they take room alone
-        clear_all(job)
+        clear_taken(job)
         clear_over(job, training.group)
     job.report(step=step, total=training.total_steps, checkpoint_step=step)
     show.say(f"nothing left to do: {step:,} of {training.total_steps:,} steps are trained and evaluated")

@@ -24,9 +24,8 @@ from trainer.buffers.experience import Experience
 from trainer.config.find import ALGORITHMS, find
 from trainer.history.journal import EVALUATIONS
 from trainer.nets.average import MovingAverage
-from trainer.sharing.copies import Copies, read_taken
+from trainer.sharing.copies import Copies, OtherLearner, is_finite, read_taken, tensors_in
 from trainer.sharing.journal import Adopted, append
-from trainer.sharing.learners import OtherLearner, is_finite, tensors_in
 from trainer.sharing.segment import name_of
 from trainer.training.features.inflow import adopting
 from trainer.training.features.inflow.adopting import LEAD, is_allowed, put_in, whom_to_follow

@@ -21,7 +21,7 @@ from trainer.buffers.experience import Experience
 from trainer.checkpoints.resume import Start
 from trainer.checkpoints.rows import PEERS
 from trainer.checkpoints.saver import Saver
-from trainer.sharing.copies import keep_taken
+from trainer.sharing.copies import Copies
 from trainer.sharing.journal import Adopted, Mixed, MixedPeer, Taken, TakenFromPeer, append, copies_of, inherited
 from trainer.sharing.judge import Accepted
 from trainer.sharing.segment import encode, name_of
@@ -89,7 +89,7 @@ def test_they_stay_until_two_checkpoints_have_them_whatever_the_slot_takes_by_no
     mixed = Mixed(260, tuple(MixedPeer(0, 0, 90, name_of(data), 1.0) for data in (b"one", b"another")), 0.1)
     slot = Resumed(tmp_path, made[0][0], adopted, mixed, made[1][0], made[2][0], **group)
     for data in (*(data for _, data in made), b"learner", b"one", b"another", b"never taken"):
-        keep_taken(slot.first, name_of(data), data)
+        Copies(slot.first).keep(data)
     intake = slot.begun()
     ahead, of_newest = [made[2][0].sha256], [made[1][0].sha256, *copies_of([adopted, mixed])]
     assert slot.copies == sorted(ahead + of_newest)
@@ -108,7 +108,7 @@ def test_one_of_a_learner_that_is_taken_over_twice_stays_for_the_second_time(tmp
     sha256 = name_of(b"learner")
     steps = (250, 450) if again == "ahead" else (250,)
     slot = Resumed(tmp_path, *(Adopted(step, 0, 0, 90, sha256, 0.3) for step in steps), adopt=True)
-    keep_taken(slot.first, sha256, b"learner")
+    Copies(slot.first).keep(b"learner")
     intake = slot.begun()
     if again == "about to be":
         intake.copies.keep(b"learner")
@@ -134,7 +134,7 @@ def mean_of(*weights, step=310):
 )  # fmt: skip
 def test_all_that_is_gone_is_one_sentence_also_where_the_job_ends_before(tmp_path, entries, steps, what, without):
     slot = Resumed(tmp_path, *entries, rows=True)
-    keep_taken(slot.first, name_of(b"one"), b"one")
+    Copies(slot.first).keep(b"one")
     intake = slot.intake()
     for step in steps:
         intake.take(state(step))  # which has no learner to change
@@ -142,15 +142,6 @@ def test_all_that_is_gone_is_one_sentence_also_where_the_job_ends_before(tmp_pat
     (sentence,) = said_by(intake)
     assert sentence.startswith(f"{what} that entered at step 310 is gone or damaged (")
     assert f"{without}; this training is no longer bit for bit" in sentence
-
-
-def test_an_adoption_that_is_lost_keeps_the_slot_from_none(tmp_path):
-    slot = Resumed(tmp_path, Adopted(350, 0, 0, 90, "a" * 64, 0.3), adopt=True)
-    intake = slot.intake()
-    assert not intake.adoptions.may(400)
-    intake.take(state(400))
-    assert intake.adoptions.may(400)
-    assert intake.adoptions._last is None
 
 
 @pytest.mark.parametrize(
@@ -176,8 +167,8 @@ def test_a_learner_that_came_of_a_liars_rows_is_told_of(tmp_path, step, who, is_
 def test_nothing_of_a_complete_training_stays_whether_it_was_taken_or_not(tmp_path):
     slot = Resumed(tmp_path, from_peer(290, 290)[0], rows=True)
     for data in (b"waits for the loop", b"about to be mixed in"):
-        keep_taken(slot.job, name_of(data), data)
-    keep_taken(slot.first, from_peer(290, 290)[0].sha256, from_peer(290, 290)[1])
+        Copies(slot.job).keep(data)
+    Copies(slot.first).keep(from_peer(290, 290)[1])
     intake = slot.intake()
     intake.open()
     intake.complete(400)
@@ -233,14 +224,6 @@ def test_of_one_that_goes_on_as_usual_the_last_attempt_counts(tmp_path):
     line.attempt(None, *sent(40, 80, 110), saved=(50, 100))
     line.attempt((0, 100), *sent(110, 120, 130, 160), saved=(125, 150))
     assert line.inherited(1, 150) == [[110, 120], [130], [160]]
-
-
-def test_what_an_attempt_did_not_come_to_clear_away_its_successor_counts(tmp_path):
-    """The first attempt's last segment is in two checkpoints when the second dies before it removes the file."""
-    line = Line(tmp_path)
-    line.attempt(None, *sent(80, 130), saved=(100, 150))
-    line.attempt((0, 150), saved=(200,))
-    assert line.inherited(1, 200) == [[130], [], []]
 
 
 def test_a_walk_back_after_the_slot_went_back_on_purpose_loses_nothing_either(tmp_path):

@@ -20,8 +20,8 @@ from train_point_mass import section
 from anchorleg.job import Job
 from trainer.sharing.duplicates import FILE, TakenBefore, Trace, Traces
 from trainer.sharing.ingest import Ingester
-from trainer.sharing.resimulation import Resimulator
 from trainer.sharing.segment import encode
+from trainer.sharing.spotcheck import Resimulator
 
 pytestmark = pytest.mark.trainer
 HORIZON = 40

@@ -15,7 +15,7 @@ from hypothesis.extra.numpy import arrays
 
 from anchorleg.live.batches import FACTS, POSE, checked
 from trainer.envs.shown import Glimpse
-from trainer.live.framebuffer import FINEST_M, FrameBuffer, quantised
+from trainer.live.scene import FINEST_M, FrameBuffer, quantised
 
 pytestmark = pytest.mark.trainer
 SHAPES = st.tuples(st.integers(1, 4), st.integers(1, 5))
@@ -79,18 +79,6 @@ def test_a_body_that_is_nowhere_is_refused(wrong, number):
     bad[1, 2, number] = wrong
     with pytest.raises(ValueError, match="nowhere"):
         quantised(bad)
-
-
-def test_a_body_without_a_rotation_is_refused_and_so_is_no_body():
-    with pytest.raises(ValueError, match="nowhere"):
-        quantised(np.zeros((1, 1, 7), np.float32))
-    with pytest.raises(ValueError, match="shape"):
-        quantised(np.zeros((1, 0, 7), np.float32))
-
-
-def test_bodies_that_are_too_far_apart_are_refused():
-    with pytest.raises(ValueError, match="too far"):
-        quantised(poses_at(np.array([[[0, 0, 0], [3e12, 0, 0]]])))
 
 
 def test_without_a_scene_the_facts_alone_go_and_success_is_told_once_there_is_one():

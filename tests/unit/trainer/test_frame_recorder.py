@@ -19,7 +19,7 @@ from daemons import PATIENCE_S, wait_for
 from anchorleg.live.wanted import FILE, Asking, Wish
 from trainer.envs.shown import Glimpse, Parts
 from trainer.live import recorder as recorder_module
-from trainer.live.recorder import FrameRecorder, RecorderInputs, chosen, task_of
+from trainer.live.recorder import FrameRecorder, RecorderInputs, chosen
 
 pytestmark = pytest.mark.trainer
 HORIZON = 12
@@ -140,20 +140,6 @@ def test_a_picture_comes_after_every_third_step_where_steps_are_three_times_as_f
     assert len(agents.watched) > 10, "between two pictures nobody is watched"
 
 
-def test_a_strip_is_of_one_episode_and_says_how_it_goes(tmp_path, book):
-    agents = Agents()
-    with recorded(tmp_path, agents, ("t1", 60)) as (_, go):
-        go(6 * HORIZON)
-    found = buffers(book, "t1")
-    assert {frames.task for frames in found} == {"b"}
-    assert {frames.episode for frames in found} >= {1, 2, 3, 4}
-    for frames in found:
-        assert {one.episode for one in frames.glimpses} == {frames.episode}
-        last = frames.glimpses[-1]
-        assert last.total == 0.5 * last.step
-        assert frames.facts["trained steps"] == frames.at - 1000.0
-
-
 def test_any_lane_shows_the_tasks_in_turn_and_changes_at_ends_only(tmp_path, book):
     agents = Agents()
     with recorded(tmp_path, agents, ("any", 60)) as (_, go):
@@ -174,16 +160,6 @@ def test_a_lane_of_one_task_follows_it_from_environment_to_environment(tmp_path,
     assert {frames.episode for frames in found} == {1, 2, 4, 5, 7, 8}
 
 
-def test_what_a_task_looks_like_is_asked_once_and_written_before_its_first_picture(tmp_path, book):
-    agents = Agents()
-    with recorded(tmp_path, agents, ("any", 60), ("t0", 60)) as (_, go):
-        go(9 * HORIZON)
-    assert sorted(agents.looked) == [0, 1, 2]
-    for task in "abc":
-        first = next(i for i, (_, one) in enumerate(book.written) if getattr(one, "task", None) == task)
-        assert book.written.index(("scene", task)) < first
-
-
 def test_where_nothing_can_be_drawn_facts_come_once_a_second(tmp_path, book):
     agents = Agents(drawn=False)
     with recorded(tmp_path, agents, ("t1", 30)) as (_, go):
@@ -191,13 +167,6 @@ def test_where_nothing_can_be_drawn_facts_come_once_a_second(tmp_path, book):
     found = buffers(book, "t1")
     assert 6 <= len(found) <= 12
     assert all(len(frames.glimpses) == 1 for frames in found)
-
-
-def test_lanes_of_tasks_that_there_are_not_are_passed_over(tmp_path, book):
-    agents = Agents()
-    with recorded(tmp_path, agents, ("t3", 30), ("t0", 30)) as (_, go):
-        go(100)
-    assert {name for name, _ in book.written} == {"scene", "t0"}
 
 
 def test_when_the_last_watcher_goes_nobody_is_watched_any_more(tmp_path, book, monkeypatch):
@@ -297,8 +266,3 @@ class TestLanes:
         assert chosen("any", [-1, -1], {}) is None
         assert chosen("t1", [0, -1, 1], {}) == 2
         assert chosen("t7", [0, 1], {}) is None
-
-    @pytest.mark.parametrize("lane", ["", "t", "t01", "t-1", "T1", "all", "t1/../x", "t10000"])
-    def test_other_names_are_none(self, lane):
-        with pytest.raises(ValueError, match="no lane"):
-            task_of(lane)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 from daemons import PATIENCE_S, wait_for
 from hypothesis import given
 from hypothesis import strategies as st
-from leftovers import descriptors_below
 from suites import FIELDS, SPACES
 
 pytest.importorskip("torch")
@@ -24,16 +22,14 @@ from anchorleg.job import Job
 from trainer.buffers.contributed import MAX_SHARE, Contributed, group_capacity_of
 from trainer.buffers.experience import Experience, share_of_others
 from trainer.config.settings import MOST_FOREIGN
-from trainer.config.training import group_identity, identity
+from trainer.config.training import group_identity
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import STATE
 from trainer.envs.step import Step
-from trainer.sharing import episodes, peers, segment
-from trainer.sharing.copies import Copies, clear_older, clear_taken, keep_taken, read_taken
-from trainer.sharing.episodes import GivenEpisode, Giving, given_by, peers_of, read_given
-from trainer.sharing.peers import PeerReader
+from trainer.sharing import peers
+from trainer.sharing.copies import Copies, clear_taken, read_taken
+from trainer.sharing.peers import Giving, PeerReader, given_by, peers_of
 from trainer.sharing.segment import encode, name_of
-from trainer.training.features import giving as giver_module
 from trainer.training.features.giving import EpisodeGiver
 
 pytestmark = pytest.mark.trainer
@@ -83,13 +79,6 @@ def numbers_of(watcher, slot):
     return [int(one.path.name[:9]) for one in found], is_other
 
 
-class TestTheGroup:
-    def test_is_of_those_that_differ_in_their_seed_alone(self):
-        assert group_identity(TRAINING.changed(seed=7)) == GROUP
-        assert identity(TRAINING.changed(seed=7)) != identity(TRAINING)
-        assert group_identity(TRAINING.changed(gamma=0.9)) != GROUP
-
-
 class TestReading:
     def test_what_another_slot_gives_is_taken_once_and_copied(self, tmp_path):
         one, other = slot(tmp_path, 0), slot(tmp_path, 1)
@@ -136,13 +125,6 @@ class TestReading:
         assert (reader.looked(), reader.looked()) == (names[1], [])
         assert reader.said() == ["what slot 1 gives cannot be used now (Input/output error); trying again"]
 
-    def test_a_folder_in_the_place_of_an_episode_stays_open_nowhere(self, tmp_path):
-        folder = GivenEpisode(1, tmp_path, "0" * 64)
-        for _ in range(5):
-            with pytest.raises(OSError, match="no regular file"):
-                read_given(folder)
-        assert descriptors_below(tmp_path) == []
-
     @pytest.mark.parametrize("turns_up", [True, False])
     def test_a_policy_that_turns_up_late_loses_no_episode_and_one_that_never_does_is_said_once(
         self, tmp_path, turns_up
@@ -178,14 +160,6 @@ class TestReading:
         assert reader.looked() == []
         assert reader.said() == []
 
-    def test_what_many_slots_keep_is_remembered_whatever_their_number(self, tmp_path):
-        one, others = slot(tmp_path, 0), [slot(tmp_path, number) for number in range(1, 61)]
-        for other in others:
-            give(other, other.slot)
-        reader = Reader(one, seen=map(str, range(10_000)))
-        assert len(reader.looked()) == 60
-        assert "0" in reader._seen
-
     def test_a_reader_that_is_full_leaves_the_rest_where_it_is(self, tmp_path):
         one, other = slot(tmp_path, 0), slot(tmp_path, 1)
         give(other, *range(5))
@@ -207,23 +181,6 @@ class TestWhatIsGiven:
             give(slot(tmp_path, 1), number, group=group)
         assert numbers_of(watcher, 1) == ([2, 3], True)
 
-    def test_a_folder_that_goes_meanwhile_is_empty(self, tmp_path, monkeypatch):
-        watcher, other = slot(tmp_path, 0), slot(tmp_path, 1)
-        give(other, 0)
-        listed = episodes._folders
-
-        def gone(folder, prefix):
-            found = listed(folder, prefix)
-            for one in found:
-                shutil.rmtree(one)
-            return found
-
-        for look in (lambda: given_by(watcher, 1, GROUP)[0], lambda: list(episodes._given_before(other))):
-            give(other, 0)
-            with monkeypatch.context() as patched:
-                patched.setattr(episodes, "_folders", gone)
-                assert look() == []
-
 
 def opened(job, training, *, finished, is_fresh):
     giver = EpisodeGiver(job, training, finished)
@@ -244,23 +201,27 @@ class TestGiving:
     def test_a_ghost_gives_nothing_and_removes_nothing(self, tmp_path):
         ghost, watcher = slot(tmp_path, 0), slot(tmp_path, 1)
         give(ghost, 0, kept=1)
-        keep_taken(ghost, "a" * 64, b"x")
+        Copies(ghost).keep(b"x")
         slot(tmp_path, 0)
         give(ghost, 1, kept=1)
-        clear_taken(ghost, {"a" * 64})
+        clear_taken(ghost)
         assert numbers_of(watcher, 0) == ([0], False)
         assert list(ghost.attempt_dir.glob("taken/*"))
 
     def test_what_is_taken_again_stays_and_the_rest_goes(self, tmp_path):
         job = slot(tmp_path, 0)
         names = [name_of(bytes([number])) for number in range(3)]
-        for number, name in enumerate(names):
-            keep_taken(job, name, bytes([number]))
+        for number in range(3):
+            Copies(job).keep(bytes([number]))
         later = slot(tmp_path, 0)
-        keep_taken(later, names[1], bytes([1]))
-        clear_older(later, but={names[2]})
+        copies = Copies(later)
+        copies.keep(bytes([1]))
+        copies.begin({names[2]})
+        copies.look()
         assert [read_taken(later, name) for name in names[1:]] == [bytes([1]), bytes([2])]
-        clear_taken(later, {names[1]})
+        copies.entered([names[1]])
+        copies.counted([names[1]])
+        copies.look()
         for name in names[:2]:
             with pytest.raises(FileNotFoundError):
                 read_taken(later, name)
@@ -268,29 +229,11 @@ class TestGiving:
         with pytest.raises(ValueError, match="is not what was taken"):
             read_taken(later, names[2])
 
-    def test_what_many_attempts_took_costs_no_more_and_empty_folders_go(self, tmp_path, monkeypatch):
-        names = [name_of(bytes([number])) for number in range(10)]
-        for _ in range(20):
-            job = slot(tmp_path, 0)
-            keep_taken(job, "f" * 64, b"")
-        for number, name in enumerate(names):
-            keep_taken(job, name, bytes([number]))
-        listed = []
-        listdir = episodes.os.listdir
-        with monkeypatch.context() as patched:
-            patched.setattr(episodes.os, "listdir", lambda folder: listed.append(folder) or listdir(folder))
-            assert [read_taken(job, name) for name in names] == [bytes([number]) for number in range(10)]
-        assert len(listed) <= len(names), "of the attempts alone"
-        clear_older(job, but=())
-        assert list(job.slot_dir.glob("attempts/*/taken")) == [job.attempt_dir / "taken"]
-        clear_older(slot(tmp_path, 0), but={names[0]})
-        assert list(job.slot_dir.glob("attempts/*/taken/*")) == [job.attempt_dir / "taken" / names[0]]
-
     @pytest.fixture
     def written(self, monkeypatch):
         """The numbers of the episodes that come to the disk."""
         found: list[int] = []
-        monkeypatch.setattr(episodes.Giving, "give", lambda _self, number, _data: found.append(number))
+        monkeypatch.setattr(peers.Giving, "give", lambda _self, number, _data: found.append(number))
         return found
 
     @pytest.mark.parametrize(
@@ -306,26 +249,10 @@ class TestGiving:
         giver._dispatch.close(PATIENCE_S)
         assert written == expected
 
-    @pytest.mark.parametrize("every", [2, 5, 7, 10])
-    def test_episodes_that_end_in_the_order_of_their_tasks_are_given_of_each_task(self, tmp_path, monkeypatch, every):
-        given: list[int] = []
-        monkeypatch.setattr(EpisodeGiver, "_give", lambda _self, one: given.append(one.episode))
-        training = TRAINING.changed(group={"rows": True, "every": every})
-        giver = opened(slot(tmp_path, 0), training, finished=0, is_fresh=True)
-        giver.on_version(0, 1, 0)
-        tasks, of_each = 10, 40
-        for _ in range(tasks * of_each * every // TRAINING.num_envs):
-            giver.add(one_step(ends=True))
-        giver._dispatch.close(PATIENCE_S)
-        assert len(given) == pytest.approx(tasks * of_each, abs=1)
-        counts = np.bincount([(number - 1) % tasks for number in given], minlength=tasks)
-        assert counts.min() >= 0.6 * of_each
-        assert counts.max() <= 1.4 * of_each
-
     @pytest.mark.parametrize(
         ("error", "words"),
         [
-            (OSError(28, "No space left on device"), "now (No space left on device); the training goes on"),
+            (OSError(28, "No space left on device"), "now ([Errno 28] No space left on device); the training goes on"),
             (RuntimeError("no"), "any more (RuntimeError: no)"),
         ],
     )
@@ -333,7 +260,7 @@ class TestGiving:
         def fails(*_):
             raise error
 
-        monkeypatch.setattr(episodes.Giving, "give", fails)
+        monkeypatch.setattr(peers.Giving, "give", fails)
         giver = opened(slot(tmp_path, 0), TRAINING, finished=0, is_fresh=True)
         giver.on_version(0, 1, 0)
         said: list[str] = []
@@ -346,29 +273,6 @@ class TestGiving:
             giver.tell(said.append)
         giver._dispatch.close(PATIENCE_S)
         assert said == [f"other slots get no episodes of this one {words}"]
-
-    def test_an_episode_that_is_no_segment_is_said_once_and_the_next_is_given(self, tmp_path, monkeypatch, written):
-        giver = opened(slot(tmp_path, 0), TRAINING, finished=0, is_fresh=True)
-        decoded = iter([False, False, False, True])
-
-        def decode(data, spaces):
-            if next(decoded):
-                return segment.decode(data, spaces)
-            raise segment.BadSegmentError(
-                "segment.unpacks-too-large", segment.Reason.SIZE, bytes=1, most=segment.MAX_RAW_BYTES
-            )
-
-        monkeypatch.setattr(giver_module, "decode", decode)
-        giver.on_version(0, 1, 0)
-        said: list[str] = []
-        for _ in range(3):
-            played(giver, 1)
-            giver.tell(said.append)
-        giver._dispatch.close(PATIENCE_S)
-        giver.tell(said.append)
-        ending = "(it would unpack to 1 bytes; a segment has at most 131072)"
-        assert said == [f"other slots do not get all episodes of this one: one is no segment {ending}"]
-        assert written == [9]
 
 
 def played(giver, rounds):
@@ -432,27 +336,9 @@ class TestShares:
 
     def test_a_full_ring_makes_up_its_share(self):
         for share in (0.3, 0.5):
-            made = filled(1000, group_capacity_of(3000, 3, share), 0, share=share)
+            made = filled(1000, group_capacity_of(section(buffer_size=3000), share), 0, share=share)
             kinds = np.concatenate([np.round(made.sample(90).reward) for _ in range(50)])
             assert (kinds == 1).mean() == pytest.approx(share, abs=0.02)
-
-    @pytest.mark.parametrize(("peers", "friends"), [(400, 20), (40, 20), (400, 400), (0, 20)])
-    def test_the_shares_that_are_told_are_those_of_the_batches(self, peers, friends):
-        made = filled(100, peers, friends, share=0.3)
-        kinds = np.concatenate([np.round(made.sample(90).reward) for _ in range(300)])
-        a_row = 1.01 / 90  # which the bound of a batch, in whole rows, may take from it
-        assert made.others_row(90)["share"] == pytest.approx((kinds == 2).mean(), abs=a_row)
-        assert made.group_row(90).get("share", 0.0) == pytest.approx((kinds == 1).mean(), abs=a_row)
-
-    def test_where_there_is_no_own_row_no_share_is_told(self):
-        made = filled(0, 40, 40)
-        assert (made.others_row(90)["share"], made.group_row(90)["share"]) == (0.0, 0.0)
-
-    def test_a_share_that_changed_before_the_first_row_decides_on_the_room(self):
-        resumed = Experience(section(buffer_size=3000), SPACES)
-        resumed.peer_share = 0.5
-        begun = Experience(section(buffer_size=3000, group={"share": 0.5}), SPACES)
-        assert resumed.join().capacity == begun.join().capacity
 
     def test_an_empty_ring_draws_nothing_and_changes_no_bit(self):
         alone, group = filled(50, 0, 20), filled(50, 0, 20)
@@ -460,18 +346,6 @@ class TestShares:
         for _ in range(5):
             assert np.array_equal(alone.sample(30).reward, group.sample(30).reward)
         assert "peers" not in alone.state().numbers
-
-    def test_a_ring_of_many_slots_remembers_what_all_of_them_keep(self):
-        ring = Experience(section(buffer_size=3000), SPACES).join()
-        for giver in range(60):
-            ring.add(str(giver), some_rows(1), task=0, content=f"first {giver}", policy_step=0, step=0)
-        for number in range(10_000):
-            ring.recent[str(number)] = 0
-        ring.add("0", some_rows(1), task=0, content="another", policy_step=0, step=0)
-        assert "first 0" in ring.recent
-        ring.recent |= dict.fromkeys(map(str, range(20_000)), 0)
-        ring.add("0", some_rows(1), task=0, content="the last", policy_step=0, step=0)
-        assert len(ring.recent) == 60 * 200
 
     def test_the_ring_comes_back_with_its_stream_and_its_room_whatever_the_share_is_by_now(self):
         made = filled(50, 40, 20, share=0.4)

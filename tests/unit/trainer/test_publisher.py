@@ -30,12 +30,14 @@ from anchorleg.files import append_lines, as_line, write_json
 from anchorleg.job import Job, lineage
 from syncd import store
 from syncd.shared import curves as chunks
+from trainer.config.settings import GroupSettings
 from trainer.config.training import identity
 from trainer.evaluation.playable import find_playable
 from trainer.history.read import read, read_evaluations
 from trainer.nets.average import MovingAverage
 from trainer.sharing import policies as policy
-from trainer.sharing.publisher import AVERAGED_EVERY, PublishedCurves, Publisher, snapshot
+from trainer.sharing import publisher as publishing
+from trainer.sharing.publisher import AVERAGED_EVERY, PublishedCurves, Publisher, clear_over, snapshot
 from trainer.training.begin import run
 from trainer.training.features.progress import TrainingDisplay
 
@@ -101,24 +103,6 @@ def test_a_policy_can_be_loaded_and_checked_and_says_where_it_comes_from(learnin
     assert len(manifest.golden.action) == policy.GOLDEN_ROWS
 
 
-def test_the_golden_actions_are_those_of_the_weights_that_readers_get(learning):
-    learning.publish(100)
-    manifest = store.newest(learning.place)
-    read_back = policy.Policy(policy.policy_spec(manifest), store.read(learning.place, manifest))
-    assert read_back.check_golden(manifest.golden) == 0
-
-
-def test_a_policy_that_is_read_wrongly_is_far_beyond_the_tolerance(learning):
-    learning.publish(100)
-    manifest = store.newest(learning.place)
-    tensors = dict(store.read(learning.place, manifest))
-    first = "body.layers.0.weight"
-    tensors[first] = np.roll(tensors[first], 1, axis=1)  # the inputs in another order
-    with pytest.raises(policy.GoldenMismatchError) as caught:
-        policy.Policy(policy.policy_spec(manifest), tensors).check_golden(manifest.golden)
-    assert caught.value.fields["deviation"] > 10 * manifest.golden.tolerance
-
-
 def test_versions_follow_each_other_over_publications_and_attempts(learning, tmp_path):
     publisher = learning.publisher()
     for step in (0, 10, 20):
@@ -130,17 +114,6 @@ def test_versions_follow_each_other_over_publications_and_attempts(learning, tmp
     assert successor.versions() == ["0-0", "0-1", "0-2", "1-0"]
     parents = [store.read_manifest(learning.place, v).lineage.parent for v in store.versions(learning.place)]
     assert parents == [None, "0-0", "0-1", "0-2"]
-
-
-def test_a_slot_that_starts_from_scratch_publishes_above_what_it_had(learning, tmp_path):
-    learning.job.attempt = 3
-    learning.publish(500)
-    learning.job.slot_dir.rename(tmp_path / "away")
-    again = Learning(tmp_path / "toy")
-    assert list(again.job.candidates()) == []
-    again.publish(10)
-    newest = store.newest(learning.place)
-    assert (str(newest.version), newest.step) == ("4-0", 10)
 
 
 def until_idle(publisher):
@@ -202,18 +175,11 @@ def test_of_averages_fewer_are_kept_than_of_policies(learning):
         averaged = snapshot(step, 0, learning.learner.policy, average).averaged
         publisher.offer(replace(learning.at(step), averaged=averaged, checkpoint_step=step))
         until_idle(publisher)
-    clearing = publisher._clearing
-    clearing._next_at, clearing._clock = float("-inf"), lambda: 4e9  # all of them are old by then
+    publisher._collect_at, publisher._clock = float("-inf"), lambda: 4e9  # all of them are old by then
     publisher.offer(learning.at(count))
     publisher.close()
     assert len(list(learning.place.manifests.iterdir())) == count + 1
     assert [version.seq for version in store.versions(learning.place.averaged)] == list(range(5, count))
-
-
-def test_where_no_average_is_published_a_reader_that_wants_it_is_told(learning):
-    learning.publish(100)
-    with refused("play.none-averaged", choice="latest"):
-        find_playable(str(learning.job.shared_dir), None, "cpu", averaged=True)
 
 
 def test_a_policy_is_never_followed_by_an_older_one(learning):
@@ -252,34 +218,19 @@ def test_a_folder_that_hangs_does_not_hold_the_end_of_the_job(learning):
 
 
 def test_curves_that_take_long_are_written_seldom_and_at_the_end(learning):
-    written = []
-    publisher = learning.publisher(publish_curves=lambda: written.append("curves"), curves_rest=1e9)
-    until = time.monotonic() + PATIENCE_S
+    now, written = [0.0], []
+
+    def slow():
+        written.append("curves")
+        now[0] += 5.0
+
+    publisher = learning.publisher(publish_curves=slow, monotonic=lambda: now[0])
     for step in range(3):
         publisher.release(step)
         publisher.offer(learning.at(step))
-        while len(learning.versions()) <= step:
-            assert time.monotonic() < until
-            time.sleep(0.005)
+        wait_for(lambda step=step: len(learning.versions()) > step, "the policy")
     publisher.close()
     assert written == ["curves"] * 2
-
-
-def test_curves_that_take_long_to_be_refused_are_written_as_seldom(learning):
-    now, written = [0.0], []
-
-    def full():
-        written.append("curves")
-        now[0] += 5.0
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    publisher = learning.publisher(publish_curves=full, monotonic=lambda: now[0])
-    for step in range(10):
-        publisher.release(step)
-        publisher.offer(learning.at(step))
-        wait_for(lambda step=step: len(learning.versions()) > step, "the policy")
-    assert written == ["curves"]
-    publisher.close()
 
 
 def test_the_curves_go_along_where_the_policy_cannot(learning):
@@ -287,7 +238,9 @@ def test_the_curves_go_along_where_the_policy_cannot(learning):
         raise ValueError("its blob is too large")
 
     written = []
-    publisher = learning.publisher(publish=fails, publish_curves=lambda: written.append("curves"), curves_rest=1e9)
+    publisher = learning.publisher(
+        publish=fails, publish_curves=lambda: written.append("curves"), monotonic=lambda: 0.0
+    )
     with publisher._changed:  # so that both wait when the thread gets its turn
         publisher.hold(learning.at(100))
         publisher.release(100)
@@ -295,14 +248,6 @@ def test_the_curves_go_along_where_the_policy_cannot(learning):
     publisher.tell(learning.said.append)
     assert written == ["curves"]
     assert [line for line in learning.said if "too large" not in line] == []
-
-
-def test_an_evaluation_that_ends_after_its_checkpoint_goes_along_too(learning):
-    written = []
-    publisher = learning.publisher(publish_curves=lambda: written.append("curves"))
-    publisher.evaluated({"step": 1, "mean_success": 0.5, "goals_per_task": 2})
-    publisher.close()
-    assert written == ["curves"]
 
 
 def test_a_full_disk_is_said_once_and_so_is_its_end(learning):
@@ -401,26 +346,6 @@ def many_rows(folder, count, first=0):
     tasks = {f"task-{k}": {"episodes": 1, "success": 0.5, "return": k / 7, "temperature": 0.1} for k in range(20)}
     made = ({"from": 10 * k, "to": 10 * (k + 1), "tasks": tasks, "at": 7.0} for k in range(first, first + count))
     append_lines(folder / "metrics.jsonl", *map(as_line, made))
-
-
-def test_rows_that_were_published_are_neither_parsed_nor_read_back(learning, monkeypatch):
-    publisher = learning.publisher()
-    many_rows(learning.job.attempt_dir, 300)
-    publisher._write_curves()
-    parsed, read_back = [], []
-    loads, read_chunk = json.loads, chunks._bytes_or_none
-
-    def counting(text, **more):
-        value = loads(text, **more)
-        parsed.extend([value["to"]] if "to" in value else [])
-        return value
-
-    monkeypatch.setattr(json, "loads", counting)
-    monkeypatch.setattr(chunks, "_bytes_or_none", lambda path: read_back.append(path.name) or read_chunk(path))
-    many_rows(learning.job.attempt_dir, 2, first=300)
-    publisher._write_curves()
-    assert (parsed, read_back) == ([3010, 3020], [])
-    assert [row["to"] for row in store.read_metrics(learning.place, "metrics")] == [10 * k for k in range(1, 303)]
 
 
 @pytest.mark.long
@@ -552,3 +477,67 @@ def test_the_files_are_those_of_whoever_reads_all_of_it_each_time(tmp_path_facto
             getattr(slot, name)(*words)
             if whose:
                 slot.write(whose)
+
+
+def past(place, now, count=300):
+    """So many versions of attempt 0, a minute apart, the newest at `now`; nobody reads what they say."""
+    place.manifests.mkdir(parents=True, exist_ok=True)
+    for number in range(count):
+        path = place.manifest(store.Version(0, 10_000 + number))
+        path.write_text("{}")
+        os.utime(path, (now - 60 * (count - 1 - number),) * 2)
+
+
+KEPT = store.LEARNERS.newest
+
+
+def full(*_args, **_more):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_where_no_policy_has_room_old_ones_go_all_the_same(learning):
+    past(learning.place, 1e9 - 86_400)
+    learning.publish(1, publish=full)
+    assert len(store.versions(learning.place)) == KEPT
+    assert ["the disk is full" in line for line in learning.said] == [True]
+
+
+def test_old_policies_go_where_nothing_is_published_any_more(learning, monkeypatch):
+    monkeypatch.setattr(publishing, "COLLECT_EVERY_S", 0.001)
+    publisher = learning.publisher()
+    publisher.offer(learning.at(100))
+    wait_for(learning.versions, "the policy")
+    past(learning.place, 1e9 - 86_400)
+    wait_for(lambda: len(store.versions(learning.place)) <= KEPT + 1, "the old ones to go")
+    publisher.close()
+
+
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_when_the_training_is_over_the_newest_policies_stay_alone(learning, is_complete):
+    past(learning.place, 1e9)
+    publisher = learning.publisher()
+    publisher.offer(learning.at(100))
+    if is_complete:
+        publisher.complete()
+    publisher.close()
+    assert len(store.versions(learning.place)) == (KEPT if is_complete else 301)
+
+
+def test_nothing_goes_of_a_slot_with_a_successor_or_whose_group_may_be_behind(learning, tmp_path):
+    past(learning.place, 1e9)
+    learning.job.slots = 2
+    clear_over(learning.job, GroupSettings(rows=True), lambda: 1e9)
+    Learning(tmp_path / "toy")
+    clear_over(learning.job, GroupSettings(), lambda: 1e9)
+    assert len(store.versions(learning.place)) == 300
+
+
+def test_a_complete_training_leaves_its_newest_policies_alone(tmp_path):
+    place = Learning(tmp_path / "toy").place
+    for _ in range(2):  # the second job finds nothing left to do
+        shutil.rmtree(place.path, ignore_errors=True)
+        past(place, time.time())
+        training = section(total_steps=200)
+        with TrainingDisplay() as display:
+            done = run(Job.standalone(tmp_path / "toy"), training, display, make_envs=PointMasses, evaluator=judge)
+        assert (done, len(store.versions(place))) == (0, KEPT)

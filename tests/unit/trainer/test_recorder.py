@@ -88,11 +88,6 @@ def test_every_step_is_in_exactly_one_segment_and_the_learner_takes_them_all(num
     assert recorder.rest() == []
 
 
-def test_each_row_says_which_policy_acted():
-    segments, _ = recorded(1, 6, 6, version=lambda t: (1, 1 + t // 3))
-    assert segments[0].version.tolist() == [[1, 1]] * 3 + [[1, 2]] * 3
-
-
 def test_segments_own_their_memory():
     toys, recorder = Toys(1, 2), Recorder(SegmentOrigin("r", 0, spaces_like(TASKS, 2), "ab" * 8), 1)
     kept = []
@@ -110,12 +105,12 @@ class Box:
         self.got, self.has_room, self.error = [], True, None
         self.asked = threading.Event()
 
-    def offer(self, run_id, slot, data):
+    def offer(self, segment, data):
         self.asked.set()
         if self.error:
             raise self.error
         if self.has_room:
-            self.got.append((run_id, slot, decode(data, spaces_like(TASKS)).episode))
+            self.got.append((segment.run_id, segment.slot, decode(data, spaces_like(TASKS)).episode))
         return self.has_room
 
 
@@ -126,7 +121,7 @@ def test_a_full_outbox_pauses_the_recording_and_loses_nothing_that_it_took():
     dispatch = Dispatch(box.offer, limit=4, retry_s=0.01)
     dispatch.put(segments[:1])
     wait_for(lambda: dispatch.trouble is not None, "the trouble")
-    assert "the outbox is full" in dispatch.trouble
+    assert dispatch.trouble == "no room"
     dispatch.put(segments[1:9])
     assert dispatch.lost == 4  # the queue took four
     box.has_room = True
@@ -146,14 +141,13 @@ def test_a_full_disk_is_one_sentence_and_recording_goes_on_when_it_is_mended():
     dispatch.put(segments)
     wait_for(lambda: dispatch.trouble is not None, "the trouble")
     assert "No space left on device" in dispatch.trouble
-    assert "without recording" in dispatch.trouble
     box.error = None
     wait_for(lambda: dispatch.recorded == 2, "both segments")
     dispatch.close()
 
 
 def test_a_defect_of_the_thread_is_raised_and_not_just_lost():
-    def offer(run_id, slot, data):
+    def offer(_segment, _data):
         raise KeyError("a defect")
 
     dispatch = Dispatch(offer, limit=4)

@@ -113,15 +113,6 @@ def test_every_shape_is_where_mujoco_has_it():
         assert (geom["mesh"] is None) == (geom["type"] != "mesh")
 
 
-def test_a_colour_is_the_geoms_own_or_its_materials_and_a_texture_tints_it():
-    geoms = SceneFile(packed_scene(parts_of(env_of(SOME_OF_ALL)))).header["geoms"]
-    _, box, capsule, plain, own, *_ = geoms
-    assert box["rgba"] == pytest.approx([0.9, 0.1, 0.2, 0.7])
-    assert capsule["rgba"] == pytest.approx([0, 0.5, 0.5, 1], abs=0.01)
-    assert plain["rgba"] == pytest.approx([0.1, 0.2, 0.3, 1])
-    assert own["rgba"] == pytest.approx([0.5, 0.6, 0.7, 1])
-
-
 def test_a_mesh_is_kept_once_with_its_triangles_and_its_places_to_a_65000th():
     env = env_of(SOME_OF_ALL)
     model = env.simulation[0]
@@ -195,14 +186,3 @@ def test_a_reset_may_build_a_model_of_other_bodies_while_it_is_watched(bodies, w
     assert [len(poses) for poses in seen] == [first, first, 0, second, second, 0, first, first]
     for poses in seen:
         assert poses[:, 0].tolist() == list(range(len(poses)))
-
-
-def test_a_simulation_that_is_not_mujocos_shows_no_bodies_and_is_played_all_the_same():
-    settings = OddPointsSettings(name="odd_suites:OddPoints", fault="simulation")
-    with VectorEnv(VectorSpec(SuiteRef(settings), 2, 3)) as envs:
-        envs.reset()
-        envs.watch([1])
-        envs.step(np.zeros((2, 1), np.float32))
-        glimpse = envs.glimpse(1)
-        assert envs.look(1) is None
-    assert (glimpse.step, len(glimpse.poses), glimpse.at_s) == (1, 0, 0.0)

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from daemons import wait_for
 
 pytest.importorskip("torch")
 
@@ -28,7 +27,6 @@ from trainer.config.section import TrainingSection, resolve
 from trainer.envs.suite import suite_of
 from trainer.errors import NotFiniteError
 from trainer.history.read import read, read_evaluations
-from trainer.sharing import publisher
 from trainer.training import begin
 from trainer.training.begin import run
 from trainer.training.features import progress as reports
@@ -213,22 +211,6 @@ def test_a_long_lesson_at_the_end_is_no_silence(tmp_path, monkeypatch):
     at_the_end = [updates for step, updates in seen if step == 400]
     assert sorted(set(at_the_end)) == list(range(at_the_end[0], 31))
     assert len(set(at_the_end)) == 15
-
-
-def test_clearing_away_at_the_end_is_no_silence(tmp_path, monkeypatch):
-    """The training is complete, and its job stays: the relay takes who reports nothing for stalled."""
-    seen = []
-
-    def slow(job, *_):
-        seen.append(progress(job))
-        wait_for(lambda: progress(job)["at"] > seen[0]["at"], "another report")
-        seen.append(progress(job))
-        return []
-
-    monkeypatch.setattr(reports, "REPORT_S", 0.0)
-    monkeypatch.setattr(publisher, "clear_over", slow)
-    assert train(tmp_path)[0] == 0
-    assert [(one["step"], one["doing"]) for one in seen] == [(600, "clearing away old policies")] * 2
 
 
 class Noted(Feature):

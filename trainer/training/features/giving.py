@@ -20,10 +20,10 @@ from trainer.config.training import Training, group_identity
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import Spaces
 from trainer.envs.suite import suite_of
-from trainer.sharing.episodes import Giving
 from trainer.sharing.judge import why_none
+from trainer.sharing.peers import Giving
 from trainer.sharing.recorder import Dispatch, Recorder, SegmentOrigin
-from trainer.sharing.segment import BadSegmentError, Segment, decode
+from trainer.sharing.segment import Segment
 from trainer.training.features.base import EndReason, Feature, RunningAttempt
 
 #: Episodes that wait for the disk, or as many as there are environments, which may all end at once. What comes beyond
@@ -40,12 +40,11 @@ class EpisodeGiver(Feature):
 
     def __init__(self, job: Job, training: Training, finished: int = 0) -> None:
         self._job, self._training = job, training
-        self._finished = self._number = finished
+        self._finished = finished
         self._version = _NONE_YET
         self._recorder: Recorder | None = None
+        self._giving = Giving(job, group_identity(training))
         self._dispatch = Dispatch(self._write, max(WAITING, training.num_envs))
-        self._why = ""
-        self._is_waiting = self._has_ended = self._is_refused = False
         self._notices = Notices()
 
     def begin(self, run: RunningAttempt) -> None:
@@ -54,51 +53,43 @@ class EpisodeGiver(Feature):
 
     def open(self, spaces: Spaces, *, is_fresh: bool) -> None:
         """Give what ends from now on. `is_fresh`: all environments are at the beginning of their episodes."""
-        job, training = self._job, self._training
-        self._whole = np.full(training.num_envs, is_fresh)
-        self._spaces = spaces
-        origin = SegmentOrigin(job.run_id, job.slot, spaces, actor=f"{job.attempt:08x}")
-        self._recorder = Recorder(origin, training.num_envs)
-        self._giving = Giving(job, group_identity(training))
+        job, count = self._job, self._training.num_envs
+        self._whole = np.full(count, is_fresh)
+        self._recorder = Recorder(SegmentOrigin(job.run_id, job.slot, spaces, actor=f"{job.attempt:08x}"), count)
 
     def after_step(self, run: RunningAttempt, transition: Transition | None) -> None:
         if transition is not None:
-            self._finished += int(transition.step.finished.sum())
             self.add(transition)
 
     def add(self, transition: Transition) -> None:
         """One vector step."""
         if self._recorder is None:
+            self._finished += int(transition.step.finished.sum())
             return
         for segment in self._recorder.add(transition.obs, transition.action, transition.step, self._version):
-            self._number += 1
+            self._finished += 1
             is_whole, self._whole[segment.env] = self._whole[segment.env], True
-            if is_whole and is_given(self._number, self._training.group.every) and segment.version.min() >= 0:
-                self._give(replace(segment, episode=self._number))
+            if is_whole and is_given(self._finished, self._training.group.every) and segment.version.min() >= 0:
+                self._give(replace(segment, episode=self._finished))
 
     def state(self) -> Mapping[str, Any]:
         return {"episodes": self._finished}
 
     def load(self, numbers: Mapping[str, Any]) -> None:
-        self._finished = self._number = numbers.get("episodes", 0)
+        self._finished = numbers.get("episodes", 0)
 
     def on_version(self, attempt: int, seq: int, step: int) -> None:
         self._version = (attempt, seq)
 
     def tell(self, say: Callable[[str], None]) -> None:
         if self._dispatch.trouble is not None:
-            self._is_waiting = True
-            sentence = f"other slots get no episodes of this one now ({self._why}); the training goes on"
+            sentence = f"other slots get no episodes of this one now ({self._dispatch.trouble}); the training goes on"
             self._notices.trouble(sentence, cause="disk")
-        elif self._is_waiting and not self._has_ended:
-            self._is_waiting = False
+        else:
             self._notices.over("other slots get episodes of this one again")
         self._notices.tell(say)
 
     def end(self, run: RunningAttempt, reason: EndReason) -> None:
-        self.close()
-
-    def close(self) -> None:
         """Write what waits, for a moment."""
         self._dispatch.close()
 
@@ -106,20 +97,12 @@ class EpisodeGiver(Feature):
         try:
             self._dispatch.put([segment])
         except Exception as error:  # noqa: BLE001 - whatever giving dies of, the training does not
-            self._has_ended = True
-            self._notices.trouble(f"other slots get no episodes of this one any more ({type(error).__name__}: {error})")
+            self._recorder = None
+            self._notices.note(f"other slots get no episodes of this one any more ({type(error).__name__}: {error})")
 
-    def _write(self, _run_id: str, _slot: int, data: bytes) -> bool:
+    def _write(self, segment: Segment, data: bytes) -> bool:
         """In the thread of `Dispatch`."""
-        try:
-            self._giving.give(decode(data, self._spaces).episode, data)
-        except OSError as error:
-            self._why = error.strerror or str(error)
-            return False
-        except BadSegmentError as error:
-            if not self._is_refused:
-                self._is_refused = True
-                self._notices.note(f"other slots do not get all episodes of this one: one is no segment ({error})")
+        self._giving.give(segment.episode, data)
         return True
 
 

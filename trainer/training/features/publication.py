@@ -68,8 +68,7 @@ class Publication(Feature):
                 is_own = run.start is None or run.start.ref.step < run.state.step
                 self._publisher.offer(replace(_policy(run), checkpoint_step=run.state.step if is_own else None))
             self._publisher.complete()
-            run.doing = "clearing away old policies"
-        self._publisher.close(beat=run.look)
+        self._publisher.close()
 
 
 def _policy(run: RunningAttempt) -> Snapshot:

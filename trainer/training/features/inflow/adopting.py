@@ -17,10 +17,9 @@ from trainer.algorithms.common.adoption import adopt
 from trainer.config.settings import GOALS_PER_TASK
 from trainer.config.training import Training
 from trainer.history.read import read_evaluations, score_of, tells_success
-from trainer.sharing.copies import Copies
-from trainer.sharing.episodes import peers_of
+from trainer.sharing.copies import Copies, OtherLearner, find_learner, is_comparable, tensors_in
 from trainer.sharing.journal import Adopted, Entry, of_line
-from trainer.sharing.learners import OtherLearner, find_learner, is_comparable, tensors_in
+from trainer.sharing.peers import peers_of
 from trainer.sharing.reader import InflowSource
 from trainer.sharing.segment import name_of
 from trainer.training.run import TrainingRun

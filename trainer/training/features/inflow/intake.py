@@ -2,29 +2,32 @@
 
 `trainer.sharing.reader` reads and judges beside the training. This is the loop's side: at the end of a vector step it
 takes what is ready, writes the journal durably, and only then lets it in. An attempt that goes on from a checkpoint
-first takes again what its parent had taken after that checkpoint, each entry at its step (`again.py`); new ones come
-after the last of these.
+first takes again what its parent had taken after that checkpoint, each entry at its step; new ones come after the last
+of these.
 """
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from anchorleg.job import Job
 from anchorleg.output import Notices
+from syncd import store
 from trainer.checkpoints.resume import Start
 from trainer.config.training import Training
 from trainer.envs.collector import Transition
 from trainer.envs.suite import suite_of
-from trainer.sharing.copies import Copies
+from trainer.sharing.copies import Copies, read_taken
 from trainer.sharing.ingest import Ingester
 from trainer.sharing.journal import (
     Adopted,
     Entry,
     Inherited,
+    Mixed,
     OfSlots,
     Removed,
     Taken,
@@ -34,15 +37,15 @@ from trainer.sharing.journal import (
     copies_of,
     inherited,
 )
-from trainer.sharing.judge import why_none
+from trainer.sharing.judge import Accepted, why_none
 from trainer.sharing.notice import say_over, say_useless
 from trainer.sharing.peers import PeerReader
 from trainer.sharing.reader import InflowSource, Reader, Ready
-from trainer.sharing.spotcheck import Redo
+from trainer.sharing.segment import BadSegmentError, decode, name_of
+from trainer.sharing.spotcheck import Resimulator
 from trainer.training.features.base import EndReason, Feature, RunningAttempt
-from trainer.training.features.inflow.adopting import Adoptions
-from trainer.training.features.inflow.again import JournalReplay, enter_rows
-from trainer.training.features.inflow.mixing import Mixes
+from trainer.training.features.inflow.adopting import Adoptions, put_in
+from trainer.training.features.inflow.mixing import Mixes, mix_in
 from trainer.training.features.inflow.rollback import unlearn
 from trainer.training.ranks import hand_out
 from trainer.training.run import TrainingRun
@@ -51,8 +54,6 @@ from trainer.training.run import TrainingRun
 TAKE_EVERY_S = 1.0
 #: Rows that enter at one barrier: 10,000 are added in 3 ms.
 MAX_ROWS = 10_000
-#: A removal that the disk refuses is tried again this often: it reads the slot's journals, and no step waits for long.
-REMOVE_AGAIN_S = 60.0
 #: The reader is waited for this long at the end.
 CLOSE_WAIT_S = 5.0
 
@@ -60,23 +61,29 @@ CLOSE_WAIT_S = 5.0
 class Intake(Feature):
     """What enters from outside, for one attempt. All methods are for the loop's thread.
 
-    `ends_unsaved`: the attempt ends at this barrier, and saves nothing more: the slot goes on from an older checkpoint,
-    or what entered at this step before could not be read in the time that is left.
+    `ahead`: what is still to enter again, in order. `ends_unsaved`: the attempt ends at this barrier, and saves nothing
+    more: the slot goes on from an older checkpoint.
     """
 
     def __init__(
-        self, job: Job, training: Training, start: Start | None, resimulate: Callable[[], Redo | None] = lambda: None
+        self,
+        job: Job,
+        training: Training,
+        start: Start | None,
+        resimulate: Callable[[], Resimulator | None] = lambda: None,
     ) -> None:
         before = inherited(job, start)
         self._job, self._training = job, training
         self._notices = Notices()
         suite = suite_of(training).open()
-        self._replay = JournalReplay(job, suite.spaces, before.later, self._notices)
+        self._spaces = suite.spaces
+        self.ahead = deque(before.later)
+        self._gone: list[tuple[Taken | OfSlots, Exception]] = []
         self._uncounted: list[Taken | OfSlots] = [*before.held]
         self._given_at: dict[str, float] = {}
         self._published_step = step = start.ref.step if start else 0
         self._took_at = float("-inf")
-        self._remove_at: dict[str, float] = {}
+        self._tried: set[str] = set()
         self.ends_unsaved = False
         self.copies = Copies(job)
         self.ingester: Ingester | None = None
@@ -95,7 +102,7 @@ class Intake(Feature):
         sources: list[InflowSource | None] = [self.copies, self.ingester, self.peers, self.adoptions, self.mixes]
         self.reader = Reader(job, [source for source in sources if source is not None])
 
-    def _open_doors(self, before: Inherited, start: Start | None, resimulate: Callable[[], Redo | None]) -> None:
+    def _open_doors(self, before: Inherited, start: Start | None, resimulate: Callable[[], Resimulator | None]) -> None:
         job, training, step = self._job, self._training, self._published_step
         experience = start.experience if start is not None else None
         if training.group.rows:
@@ -122,13 +129,12 @@ class Intake(Feature):
         return [door for door in (self.ingester, self.peers) if door is not None]
 
     def begin(self, run: RunningAttempt) -> None:
-        self._replay.meanwhile = partial(run.wait_for, "waiting for the files of what entered before")
         self.open()
 
     def open(self) -> None:
         """Write down what was inherited, and begin to read. Errors: OSError."""
-        begin(self._job.attempt_dir, self._replay.ahead)
-        self.copies.begin(set(copies_of([*self._uncounted, *self._replay.ahead])))
+        begin(self._job.attempt_dir, self.ahead)
+        self.copies.begin(set(copies_of([*self._uncounted, *self.ahead])))
         self.reader.begin()
 
     def after_step(self, run: RunningAttempt, transition: Transition | None) -> None:
@@ -164,7 +170,7 @@ class Intake(Feature):
         """At a barrier: what is due again, else what is ready. Costs next to nothing where nothing is."""
         for door in self._doors:
             door.step = state.step
-        if self._replay.ahead:
+        if self.ahead:
             self._take_again(state)
             return
         for learners in (self.adoptions, self.mixes):
@@ -179,19 +185,53 @@ class Intake(Feature):
         self._took_at = time.monotonic()
         for door in waiting:
             if isinstance(door, Ingester):
-                self._take_out(state, door)
-            ready = door.ready.take(MAX_ROWS)
-            if ready:
+                door.removals.take_out(partial(self._remove, state), state.step)
+            if ready := door.ready.take(MAX_ROWS):
                 self._take_new(state, ready, door)
 
     def _take_again(self, state: TrainingRun) -> None:
-        entered, lost = self._replay.take_due(state)
-        for entry in entered:
-            self._entered(entry)
-        for adopted in lost:
-            if self.adoptions is not None:
-                self.adoptions.lost(adopted)
-        self.ends_unsaved |= self._replay.is_hung
+        while self.ahead and self.ahead[0].step <= state.step:
+            entry = self.ahead.popleft()
+            if isinstance(entry, Removed):
+                _drop_rows(state, entry.drop)
+                continue
+            try:
+                self._enter_again(state, entry)
+            except (OSError, ValueError, BadSegmentError) as error:
+                self._gone.append((entry, error))
+                if isinstance(entry, Adopted) and self.adoptions is not None:
+                    self.adoptions.lost(entry)
+            else:
+                self._entered(entry)
+        if not self.ahead:
+            self._say_gone()
+
+    def _enter_again(self, state: TrainingRun, entry: Taken | OfSlots) -> None:
+        """Errors: OSError, ValueError, BadSegmentError where a file of it is gone or damaged."""
+        if isinstance(entry, Taken):
+            files = [_read_segment(self._job, entry)]
+        else:
+            files = [read_taken(self._job, sha256) for sha256 in copies_of([entry])]
+        if isinstance(entry, Adopted | Mixed):
+            words = put_in(state, entry, *files) if isinstance(entry, Adopted) else mix_in(state, entry, files)
+            hand_out(state)
+            self._notices.note(*filter(None, [words]))
+        else:
+            segment = decode(files[0], self._spaces)
+            task = self._spaces.tasks.index(segment.task)
+            enter_rows(state, entry, task, Accepted(segment, task, entry.content, 0).rows())
+
+    def _say_gone(self) -> None:
+        """One sentence of all that could not be taken again."""
+        if self._gone:
+            (entry, error), more = self._gone[0], len(self._gone) - 1
+            others = f", and {more:,} more up to step {self._gone[-1][0].step:,}" if more else ""
+            self._notices.note(
+                f"{_what(entry)} that entered at step {entry.step:,} is gone or damaged ({error}){others}: going on "
+                f"without {'them' if more else 'it'}; this training is no longer bit for bit the one that was "
+                "interrupted"
+            )
+            self._gone.clear()
 
     def _entered(self, entry: Taken | OfSlots) -> None:
         self._uncounted.append(entry)
@@ -212,7 +252,7 @@ class Intake(Feature):
 
     def _not_needed(self, files: Iterable[str]) -> None:
         """These copies may go, but for those of what is not counted yet: the same may be taken twice."""
-        self.copies.counted({*files} - {*copies_of((*self._uncounted, *self._replay.ahead))})
+        self.copies.counted({*files} - {*copies_of((*self._uncounted, *self.ahead))})
 
     def summary(self) -> dict[str, int]:
         """Segments that this attempt accepted and refused."""
@@ -234,7 +274,7 @@ class Intake(Feature):
     def close(self) -> None:
         """End the reader. What is ready and not taken lies in the inbox, and with its giver, for the next attempt."""
         self.reader.close(CLOSE_WAIT_S)
-        self._replay.say_gone()
+        self._say_gone()
 
     def complete(self, step: int) -> None:
         """The last checkpoint, of `step`, is published: `close`, and keep nothing for a resume."""
@@ -252,16 +292,6 @@ class Intake(Feature):
             self._entered(entry)
         self.copies.entered(copies_of(taken))
 
-    def _take_out(self, state: TrainingRun, door: Ingester) -> None:
-        left = []
-        while (who := door.removals.next()) is not None:
-            if self._remove(state, who):
-                door.removals.done(who, state.step)
-            else:
-                left.append(who)
-        for who in reversed(left):
-            door.removals.later(who)
-
     def _remove(self, state: TrainingRun, who: str) -> bool:
         """False: the disk refuses something now, and it must be tried again."""
         others = state.experience.others if state.experience else None
@@ -270,20 +300,17 @@ class Intake(Feature):
                 return False
             self._notices.note(f"the rows of {who} are taken out: {rows:,} contributed rows forgotten")
             others.drop(who)
-        now = time.monotonic()
-        if now < self._remove_at.get(who, now):
-            return False
         try:
             self._unlearn(who)
         except OSError as error:
-            if who not in self._remove_at:
-                words = f"what the training learned from {who} cannot be seen to now ({error.strerror or error})"
+            words = f"what the training learned from {who} cannot be seen to now ({error.strerror or error})"
+            if who not in self._tried:
                 self._notices.note(f"{words}: it is tried again")
-            self._remove_at[who] = now + REMOVE_AGAIN_S
+            self._tried.add(who)
             return False
         except ValueError as error:
             self._notices.note(f"since when the training learned from {who} cannot be told ({error})")
-        self._remove_at.pop(who, None)
+        self._tried.discard(who)
         return True
 
     def _unlearn(self, who: str) -> None:
@@ -323,3 +350,42 @@ def rows_from_outside(state: TrainingRun) -> dict[str, Any]:
 def _entry_of(one: Ready, step: int, *, is_peer: bool) -> Taken | TakenFromPeer:
     more = (one.sha256, one.count, one.content, one.policy_step)
     return TakenFromPeer(step, int(one.who), *more) if is_peer else Taken(step, one.who, *more)
+
+
+def enter_rows(state: TrainingRun, entry: Taken | TakenFromPeer, task: int, rows: dict[str, Any]) -> None:
+    """The rows of `entry`, which is journaled, enter the ring of their kind."""
+    experience, paid = state.experience, None
+    if experience is None:
+        raise AssertionError("an algorithm that learns from no experience takes none")
+    if isinstance(entry, TakenFromPeer):
+        who, ring = str(entry.peer), experience.join()
+        segments, transitions = experience.given.get(who, (0, 0))
+        experience.given[who] = [segments + 1, transitions + entry.rows]
+    else:
+        who, ring, paid = entry.who, experience.welcome(), experience.pays(task, rows["reward"])
+    ring.add(who, rows, task=task, content=entry.content, policy_step=entry.policy_step, step=entry.step, paid=paid)
+
+
+def _drop_rows(state: TrainingRun, who: str) -> None:
+    if state.experience is not None and state.experience.others is not None:
+        state.experience.others.drop(who)
+
+
+def _read_segment(job: Job, entry: Taken) -> bytes:
+    """Errors: OSError; ValueError where it is another file."""
+    inbox = store.Inbox.of(store.Shared(job.shared_dir), entry.who)
+    path = inbox.find(job.run_id, job.slot, entry.sha256)
+    if path is None:
+        raise FileNotFoundError(2, f"{entry.sha256[:12]}… is not in the inbox")
+    data = inbox.read(path)
+    if name_of(data) != entry.sha256:
+        raise ValueError(f"{entry.sha256[:12]}… is not what was sent")
+    return data
+
+
+def _what(entry: Taken | OfSlots) -> str:
+    if isinstance(entry, Adopted):
+        return f"what slot {entry.adopt} had learned"
+    if isinstance(entry, Mixed):
+        return f"a mean with the weights of {entry.whom}"
+    return f"a segment of {entry.who if isinstance(entry, Taken) else f'slot {entry.peer}'}"

@@ -2,20 +2,14 @@
 
 Elastic averaging without a centre (EASGD, Zhang et al. 2015, arXiv 1412.6651): a learner with the weights θ goes a part
 s of the way to the mean m of the others, θ + s (m - θ). A peer that is behind in updates counts less (FedAsync, Xie et
-al. 2019, arXiv 1903.03934), the step is no longer than what the learner itself has moved in an interval, and nets that
-are too far apart have no average. Sums are made on the CPU, in the order of the peers: they give the same bits again.
-
-Mixed are all weights that are learned, with their targets and the temperatures: an actor without its critics would be
-one that they do not know. Adam's moments, scales, rows, streams and counters stay. Weights are tensors by name,
-`<part>.…`; a part is a net (`policy`, `critics`, …), with which what has no dot in its name (the temperatures of
-`policy`) goes.
+al. 2019, arXiv 1903.03934), and the step is no longer than what the learner itself has moved in an interval. Sums are
+made on the CPU, in the order of the peers: they give the same bits again.
+What is mixed: `Algorithm.weights`. A part is a net (`policy`, `critics`, …); the temperatures go with `policy`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,11 +18,9 @@ from anchorleg.job import Job
 from trainer.algorithms.base import Algorithm
 from trainer.algorithms.common.parts import copied
 from trainer.config.training import Training
-from trainer.history.read import read_evaluations, score_of
-from trainer.sharing.copies import Copies
-from trainer.sharing.episodes import peers_of
+from trainer.sharing.copies import Copies, OtherLearner, find_learner, is_finite, tensors_in
 from trainer.sharing.journal import Entry, Mixed, MixedPeer, copies_of, of_line
-from trainer.sharing.learners import OtherLearner, find_learner, is_comparable, is_finite, tensors_in
+from trainer.sharing.peers import peers_of
 from trainer.sharing.reader import InflowSource
 from trainer.sharing.segment import name_of
 from trainer.training.run import TrainingRun, crossed
@@ -37,24 +29,14 @@ from trainer.training.run import TrainingRun, crossed
 RATE = 0.25
 #: A peer whose weights are so many intervals behind counts no more.
 OLDEST = 3
-#: How much less success a peer may have: two evaluations of 500 episodes differ by it in one of ten cases by chance.
-WORSE = 0.05
 #: The critics' loss on own rows may become so many times as large.
 LOSS = 1.1
 #: The Q of what the actor does may fall by this part of its deviation over own rows.
 FALL = 0.05
-#: After so many means in a row that own rows spoke against, the slot keeps to itself for so many intervals.
-REFUSALS, REST = 3, 10
 
 Weights = Mapping[str, Tensor]
-
-
-@dataclass(frozen=True)
-class WeighedPeer:
-    """The weights of another learner, and what they count beside own ones."""
-
-    weights: Weights
-    counts: float
+#: The weights of other learners, and what each counts.
+Peers = Sequence[tuple[Weights, float]]
 
 
 class Mixes(InflowSource):
@@ -65,12 +47,7 @@ class Mixes(InflowSource):
     """
 
     def __init__(
-        self,
-        job: Job,
-        training: Training,
-        copies: Copies,
-        ahead: Iterable[Entry],
-        drop: Callable[[Iterable[str]], None],
+        self, job: Job, training: Training, copies: Copies, ahead: Iterable[Entry], drop: Callable[[set[str]], None]
     ) -> None:
         super().__init__()
         self.found: list[OtherLearner] = []
@@ -80,9 +57,7 @@ class Mixes(InflowSource):
         self._known = {peer.slot: (peer.attempt, peer.of) for entry in before for peer in entry.mix}
         self._since: Weights = {}
         self._at = 0
-        self._refusals = 0
-        self._rests_until = 0
-        self._asked: tuple[int, Collection[str]] | None = None
+        self._asked: Collection[str] | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -93,22 +68,17 @@ class Mixes(InflowSource):
         journaled, or does harm, leaves every weight as it was.
         """
         learner = state.algorithm
-        if not learner.weights():
-            return None
         before, self._at = self._at, state.updates
         if not self._since:
-            self._since = copied(learner.weights())
+            self._since = copied(learner.weights())  # empty: it has none to be mixed
             return None
         half = self._every // 2
-        if crossed(before + half, self._at + half, self._every) and self._at + half >= self._rests_until:
+        if crossed(before + half, self._at + half, self._every):
             self.ask()
         if not crossed(before, self._at, self._every):
             return None
-        own = copied(learner.weights())
-        since, self._since = self._since, own
         found, self.found = self.found, []
-        is_free = found and self._at >= self._rests_until
-        entry = self._mix(state, learner, own, since, found, write) if is_free else None
+        entry = self._mix(state, found, write)
         names = {name_of(one.data) for one in found}
         self._copies.entered(names)
         self._drop(names - {*copies_of([entry] if entry is not None else [])})
@@ -117,106 +87,70 @@ class Mixes(InflowSource):
     def ask(self) -> None:
         """Look at the other slots, unless something waits."""
         if not self.found and self._asked is None and self._job.hand_over_reason() is None:
-            self._asked = self._at, self._since.keys()
+            self._asked = self._since.keys()
 
     def begin_anew(self) -> None:
         """The learner was replaced: what it moved until now is not its own."""
         self._since = {}
 
     def look(self) -> None:
-        if self._asked is not None:
-            self.found = self._look(*self._asked)
-            self._asked = None
-
-    def _look(self, updates: int, names: Collection[str]) -> list[OtherLearner]:
-        slots: list[int] = []
-        own: Sequence[Mapping[str, Any]] = ()
-        found: list[OtherLearner] = []
-        with self.at("the weights of the other slots"):
-            slots, own = peers_of(self._job), read_evaluations(self._job.slot_dir)
-        for slot in slots:
+        if self._asked is None:
+            return
+        wanted, found = self._asked, list[OtherLearner]()
+        for slot in peers_of(self._job):
             with self.at(f"the weights of slot {slot}"):
                 folder = self._job.run_dir / "slots" / str(slot)
-                one = find_learner(folder, slot, self._training, names.__contains__, self._known.get(slot))
-                if one is None:
-                    continue
-                self._known[slot] = one.version
-                if counted(updates, one.updates, self._every) and not is_worse(own, read_evaluations(folder)):
+                one = find_learner(folder, slot, self._training, wanted.__contains__, self._known.get(slot))
+                if one is not None:
+                    self._known[slot] = one.version
                     self._copies.keep(one.data)
                     found.append(one)
-        return found
+        self.found, self._asked = found, None
 
     def _mix(
-        self,
-        state: TrainingRun,
-        learner: Algorithm,
-        own: Weights,
-        since: Weights,
-        found: Sequence[OtherLearner],
-        write: Callable[[list[Entry]], bool],
+        self, state: TrainingRun, found: Sequence[OtherLearner], write: Callable[[list[Entry]], bool]
     ) -> Mixed | None:
-        pairs = [(one, peer) for one in found if (peer := self._weighed(own, one)) is not None]
-        peers = [peer for _, peer in pairs]
+        learner = state.algorithm
+        own = copied(learner.weights())
+        since, self._since = self._since, own
+        peers: list[tuple[Weights, float]] = []
+        mix: list[MixedPeer] = []
+        for one in found:
+            weights, counts = tensors_in(one.data), counted(self._at, one.updates, self._every)
+            if counts and not fits(own, weights):
+                self.say_once(f"slot {one.slot} has other nets, or not all of it is finite: not mixed in", one.slot)
+            elif counts:
+                peers.append((weights, counts))
+                mix.append(MixedPeer(one.slot, *one.version, name_of(one.data), counts))
         share = share_of(own, since, peers)
         if not share:
             return None
-        whom = named([one.slot for one, _ in pairs])
-        before = learner.probe(state.step)
+        before, entry = learner.probe(state.step), Mixed(state.step, tuple(mix), share)
         _put(learner, mixed(own, peers, share))
         is_taken = is_harmless(before, learner.probe(state.step))
         if not is_taken:
-            self._refuse(f"own rows spoke against the mean with {whom} at step {state.step:,}: it was not taken")
-        mix = tuple(MixedPeer(one.slot, *one.version, name_of(one.data), peer.counts) for one, peer in pairs)
-        entry = Mixed(state.step, mix, share)
+            words = f"own rows spoke against the mean with {entry.whom} at step {state.step:,}: it was not taken"
+            self.say_once(words, "refused")
         if not is_taken or not write([entry]):
             _put(learner, own)
             return None
-        self._refusals = 0
         self._since = copied(learner.weights())
         state.mixed += 1
-        self.say_once(f"the weights of {whom} are mixed in from step {state.step:,} on", "first")
+        self.say_once(f"the weights of {entry.whom} are mixed in from step {state.step:,} on", "first")
         return entry
-
-    def _weighed(self, own: Weights, one: OtherLearner) -> WeighedPeer | None:
-        weights = tensors_in(one.data)
-        counts = counted(self._at, one.updates, self._every)
-        why = misfit(own, weights) if counts else None
-        if why is not None:
-            self.say_once(f"the weights of slot {one.slot} are not mixed in: {why}", one.slot, why)
-        return WeighedPeer(weights, counts) if counts and why is None else None
-
-    def _refuse(self, words: str) -> None:
-        self._refusals += 1
-        self.say_once(words, "refused")
-        if self._refusals == REFUSALS:
-            self._refusals, self._rests_until = 0, self._at + REST * self._every
-            self.say_once(
-                f"own rows spoke against {REFUSALS} means in a row: no weights are mixed in until update "
-                f"{self._rests_until:,}",
-                "rests",
-            )
 
 
 def mix_in(state: TrainingRun, entry: Mixed, data: Sequence[bytes]) -> str:
     """Do what the journal says, without judging it again; a sentence where it comes to nothing, which it then does on
     every resume, else an empty one.
     """
-    learner, slots = state.algorithm, named([peer.slot for peer in entry.mix])
-    if not learner.weights():
-        return f"the weights of {slots} are not mixed in: this algorithm cannot"
-    try:
-        peers = [WeighedPeer(tensors_in(one), peer.counts) for one, peer in zip(data, entry.mix, strict=True)]
-        _put(learner, mixed(copied(learner.weights()), peers, entry.share))  # on the CPU, as it was judged
-    except (KeyError, ValueError) as error:
-        return f"the weights of {slots} are not mixed in: {error}"
+    own = copied(state.algorithm.weights())  # on the CPU, as it was judged
+    peers = [(tensors_in(one), peer.counts) for one, peer in zip(data, entry.mix, strict=True)]
+    if not own or not all(fits(own, weights) for weights, _ in peers):
+        return f"the weights of {entry.whom} are not mixed in: this algorithm has others"
+    _put(state.algorithm, mixed(own, peers, entry.share))
     state.mixed += 1
     return ""
-
-
-def named(slots: Sequence[int]) -> str:
-    """In words."""
-    *others, last = map(str, slots)
-    return f"slots {', '.join(others)} and {last}" if others else f"slot {last}"
 
 
 @torch.no_grad()
@@ -231,36 +165,19 @@ def counted(updates: int, its: int, every: int) -> float:
     return float((1 + behind / every) ** -0.5) if behind <= OLDEST * every else 0.0
 
 
-def is_worse(own: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a peer's last evaluation says that it has less success. Rows as of `evaluations.jsonl`, oldest first."""
-    if not own or not other or not is_comparable(own[-1], other[-1]):
-        return False
-    return score_of(other[-1]) < score_of(own[-1]) - WORSE
+def fits(own: Weights, other: Weights) -> bool:
+    """Whether `other` has an average with `own`."""
+    mine, its = ({name: (it.shape, it.dtype) for name, it in nets.items()} for nets in (own, other))
+    return mine == its and is_finite(other)
 
 
-def misfit(own: Weights, other: Weights) -> str | None:
-    """Why `other` has no average with `own`; None: it has one. A net that is further away than it is large (60 degrees
-    between two that are equally large) has gone another way, or diverged, or is made up.
-    """
-    if own.keys() != other.keys() or any(own[name].shape != other[name].shape for name in own):
-        return "it has other nets"
-    if any(own[name].dtype != other[name].dtype for name in own):
-        return "it has numbers of another kind"
-    if not is_finite(other):
-        return "not all of it is finite"
-    for part, names in _parts(own).items():
-        if _distance(names, other, own) > _norm(own[name] for name in names):
-            return f"its {part} is too far from here"
-    return None
-
-
-def share_of(own: Weights, since: Weights, peers: Sequence[WeighedPeer]) -> float:
+def share_of(own: Weights, since: Weights, peers: Peers) -> float:
     """The part s of the way to the peers' mean: by what they count, and such that no net is moved further than it has
     moved itself since `since`. One for all nets, because critics know no other actor than their own.
     """
-    total = sum(peer.counts for peer in peers)
-    share = RATE * total / (1 + total) if peers else 0.0
-    mean = _mean(own, peers) if peers else own
+    total = sum(counts for _, counts in peers)
+    share = RATE * total / (1 + total)
+    mean = _mean(own, peers)
     for names in _parts(own).values():
         way = _distance(names, mean, own)
         if way > 0:
@@ -268,10 +185,8 @@ def share_of(own: Weights, since: Weights, peers: Sequence[WeighedPeer]) -> floa
     return share
 
 
-def mixed(own: Weights, peers: Sequence[WeighedPeer], share: float) -> dict[str, Tensor]:
+def mixed(own: Weights, peers: Peers, share: float) -> dict[str, Tensor]:
     """`own` moved the part `share` of the way to the mean of `peers`, which must fit; `own` itself stays."""
-    if not peers or share == 0:
-        return {name: tensor.clone() for name, tensor in own.items()}
     mean = _mean(own, peers)
     return {name: tensor + share * (mean[name] - tensor) for name, tensor in own.items()}
 
@@ -285,12 +200,12 @@ def is_harmless(before: tuple[float, Tensor], after: tuple[float, Tensor]) -> bo
     return loss <= LOSS * before[0] and float(q.mean()) >= float(before[1].mean()) - FALL * spread
 
 
-def _mean(own: Weights, peers: Sequence[WeighedPeer]) -> dict[str, Tensor]:
-    total = sum(peer.counts for peer in peers)
+def _mean(own: Weights, peers: Peers) -> dict[str, Tensor]:
+    total = sum(counts for _, counts in peers)
     mean = {name: torch.zeros_like(tensor) for name, tensor in own.items()}
-    for peer in peers:
+    for weights, counts in peers:
         for name, sums in mean.items():
-            sums.add_(peer.weights[name], alpha=peer.counts / total)
+            sums.add_(weights[name], alpha=counts / total)
     return mean
 
 
@@ -302,8 +217,4 @@ def _parts(own: Weights) -> dict[str, list[str]]:
 
 
 def _distance(names: Iterable[str], one: Weights, other: Weights) -> float:
-    return _norm(one[name] - other[name] for name in names)
-
-
-def _norm(tensors: Iterable[Tensor]) -> float:
-    return float(torch.stack([tensor.double().norm() for tensor in tensors]).norm())
+    return float(torch.stack([(one[name] - other[name]).double().norm() for name in names]).norm())
