@@ -50,9 +50,9 @@ from trainer.config.section import TrainingSection, resolve  # noqa: E402
 from trainer.envs.suite import suite_of  # noqa: E402
 from trainer.sharing.ingest import Ingester  # noqa: E402
 from trainer.sharing.judge import judge  # noqa: E402
-from trainer.sharing.spotcheck import Resimulator  # noqa: E402
 from trainer.sharing.segment import Segment, name_of  # noqa: E402
 from trainer.sharing.segment import encode as encoded  # noqa: E402
+from trainer.sharing.spotcheck import Resimulator  # noqa: E402
 
 SECONDS, CONTRIBUTORS = 60, 1_000
 #: Each contributor's time between two episodes, seconds: 83 % of what the judge does.

@@ -47,8 +47,8 @@ from trainer.envs.vector import VectorEnv
 from trainer.evaluation.protocol import evaluate
 from trainer.sharing import ingest
 from trainer.sharing.recorder import Recorder, SegmentOrigin
-from trainer.sharing.spotcheck import Resimulator
 from trainer.sharing.segment import Segment, encode, name_of
+from trainer.sharing.spotcheck import Resimulator
 from trainer.training.features.inflow import intake
 from trainer.training.features.inflow.intake import Intake
 from trainer.training.run import TrainingRun, advance, as_begun

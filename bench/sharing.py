@@ -26,8 +26,8 @@ from trainer.envs.step import VectorSpec
 from trainer.envs.suite import suite_of
 from trainer.envs.vector import VectorEnv
 from trainer.sharing.publisher import Publisher, snapshot
-from trainer.sharing.spotcheck import Resimulator
 from trainer.sharing.segment import encode, name_of
+from trainer.sharing.spotcheck import Resimulator
 from trainer.training.features.inflow.intake import Intake
 from trainer.training.run import TrainingRun, advance, as_begun
 

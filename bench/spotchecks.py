@@ -27,8 +27,7 @@ from trainer.envs.suites.metaworld.env import MetaworldEnv, TaskEnv  # noqa: E40
 from trainer.envs.suites.metaworld.native.library import load  # noqa: E402
 from trainer.envs.suites.metaworld.native.rows import NativeRows  # noqa: E402
 from trainer.envs.suites.metaworld.suite import Suite  # noqa: E402
-from trainer.sharing.spotcheck import Resimulator  # noqa: E402
-from trainer.sharing.spotcheck import SpotChecks  # noqa: E402
+from trainer.sharing.spotcheck import Resimulator, SpotChecks  # noqa: E402
 
 A_SECOND, HORIZON, RACED = 20, 500, 2_000
 TASKS = BENCHMARKS["MT10"]

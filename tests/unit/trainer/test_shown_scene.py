@@ -11,7 +11,6 @@ from scene_files import SceneFile
 pytest.importorskip("mujoco")
 
 import mujoco
-from odd_suites import OddPointsSettings
 from suites import metaworld
 
 from anchorleg.live.batches import MOST_SCENE_BYTES
