@@ -336,7 +336,7 @@ class TestShares:
 
     def test_a_full_ring_makes_up_its_share(self):
         for share in (0.3, 0.5):
-            made = filled(1000, group_capacity_of(section(buffer_size=3000), share), 0, share=share)
+            made = filled(1000, group_capacity_of(3000, 3, share), 0, share=share)
             kinds = np.concatenate([np.round(made.sample(90).reward) for _ in range(50)])
             assert (kinds == 1).mean() == pytest.approx(share, abs=0.02)
 

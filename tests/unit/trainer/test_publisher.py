@@ -538,6 +538,6 @@ def test_a_complete_training_leaves_its_newest_policies_alone(tmp_path):
         shutil.rmtree(place.path, ignore_errors=True)
         past(place, time.time())
         training = section(total_steps=200)
-        with TrainingDisplay() as display:
-            done = run(Job.standalone(tmp_path / "toy"), training, display, make_envs=PointMasses, evaluator=judge)
+        job = Job.standalone(tmp_path / "toy")
+        done = run(job, training, TrainingDisplay(), make_envs=PointMasses, evaluator=judge)
         assert (done, len(store.versions(place))) == (0, KEPT)
