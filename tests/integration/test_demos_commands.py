@@ -19,7 +19,6 @@ pytest.importorskip("metaworld")
 
 from demos import SIZE, all_of, recorded, settings, silent
 from refused import refused
-from spots import SpotSettings
 
 from trainer.config.suites import Arm, Gymnasium, Metaworld
 from trainer.demos import recording
@@ -69,24 +68,6 @@ def test_a_scripted_policy_is_recorded_and_the_same_seed_is_the_same_recording(t
         moved = arrays[PRIVILEGED][:-1, :2] + 0.2 * arrays["action"]
         assert np.allclose(arrays[PRIVILEGED][1:, :2], moved, atol=1e-6)  # what each action led to
         assert arrays["success"].tolist() == [False] * (told.actions - 1) + [True]
-
-
-def test_an_evaluation_plays_none_of_the_recorded_episodes(tmp_path):
-    """The same seed begins both."""
-    begun = []
-    kept = recording.record(
-        recording.scripted(settings(critic_sees="state"), (), None, 0), None, 6, 0, tmp_path / "a", silent, silent
-    )
-    shown = {arrays[PRIVILEGED][0].tobytes() for _, arrays in all_of(kept)}
-    env = SpotSettings(name="spots:Spots")
-
-    def act(obs, task):
-        begun.extend(row.tobytes() for row in obs[STATE])
-        return np.zeros((len(task), 2), np.float32)
-
-    evaluate(act, SuiteRef(env, 0), 6)
-    assert len(shown) == 6
-    assert not shown & set(begun)
 
 
 def found(env, goal_seed, act):

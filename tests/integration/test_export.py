@@ -189,34 +189,6 @@ def test_the_file_of_a_published_policy_says_where_it_is_from(tmp_path):
     assert card.env == {**manifest.suite.settings, "version": "1"}
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_task_that_there_is_not_is_an_error_and_no_action(tmp_path, run, monkeypatch, suffix):
-    monkeypatch.chdir(tmp_path)
-    done = export(find_playable(str(run.job.run_dir), None, "cpu"), tmp_path / f"policy{suffix}")
-    obs, _ = observations(3, 1)
-    assert actions_of(done.path, obs, np.array([2])).shape == (1, 4)
-    with pytest.raises(Exception, match=r"index|out of"):
-        actions_of(done.path, obs, np.array([3]))
-
-
-def test_actions_lie_within_their_bounds_also_where_the_net_leaves_them():
-    import torch
-    from torch import nn
-
-    from trainer.exporting.export import Deterministic
-
-    layer = nn.Linear(4, 2)
-    nn.init.constant_(layer.weight, 100.0)
-    nn.init.zeros_(layer.bias)
-    low, high = torch.tensor([-0.1, 0.3]), torch.tensor([0.7, 0.4])
-    module = Deterministic([layer], 1, low, high)
-    up, down = module(torch.tensor([[1.0] * 3, [-1.0] * 3]), torch.zeros(2, dtype=torch.int64))
-    for action, bound in ((up, high), (down, low)):
-        assert torch.allclose(action, bound)
-        assert ((low <= action) & (action <= high)).all()
-    assert torch.allclose(module(torch.tensor([[-0.5, -0.25, -0.25]]), torch.tensor([0])), (low + high) / 2)
-
-
 @pytest.mark.parametrize(
     ("words", "code", "wrong"),
     [

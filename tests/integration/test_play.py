@@ -210,15 +210,6 @@ def test_a_film_that_the_disk_has_no_room_for_leaves_nothing(tmp_path, limit):
         assert list(tmp_path.iterdir()) == []
 
 
-def test_without_ffmpeg_a_film_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch):
-    from trainer.showing.film import film
-
-    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", "/nonexistent")
-    with refused("film.no-ffmpeg"), film(tmp_path / "film.mp4", 96):
-        pass
-    assert list(tmp_path.iterdir()) == []
-
-
 def a_policy(act, tasks=("reach-v3",), horizon=HORIZON):
     return Playable("test", 0, Metaworld(tasks=tasks, horizon=horizon), 0, act, ())
 

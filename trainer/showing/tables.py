@@ -12,7 +12,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from anchorleg.words import counted, duration
+from anchorleg.words import duration
 from trainer.history.read import RETURN, SUCCESS
 from trainer.showing.comparison import THRESHOLDS, Contender, Seeded, probability_of_improvement, rising
 from trainer.showing.learning import F64, Curves, mean_over
@@ -22,8 +22,6 @@ from trainer.showing.summary import MIN_SEEDS, Estimate, SlotRates, Summary, tas
 _MAX_COLUMNS = 4
 #: Digits that a machine gets of a smoothed number.
 _DIGITS = 5
-#: Contenders that a sentence names.
-_NAMED = 3
 
 
 def print_table(
@@ -269,20 +267,10 @@ def not_apart(contenders: Sequence[Contender]) -> list[str]:
 
 
 def judged_at(contenders: Sequence[Contender]) -> str:
-    """The step at which they are, and, where some were evaluated later too, who was not: a sentence."""
+    """The step at which they are, and whether some were evaluated later too: a sentence."""
     words = f"judged at step {min(one.step for one in contenders):,}"
-    if all(one.curves == one.seeds for one in contenders):
-        return words
-    words += ", the last at which all were evaluated"
-    named = [f"{one.name} (seed {', '.join(map(str, ended))})" for one in contenders if (ended := _ended(one))]
-    more = [counted(len(named) - _NAMED, "other")] if named[_NAMED:] else []
-    who = " and ".join([", ".join(named[:_NAMED]), *more])
-    return f"{words}: {who} came no further" if who else words
-
-
-def _ended(one: Contender) -> list[int]:
-    """The seeds that were not evaluated after the step at which it is judged."""
-    return [cut.seed for cut, whole in zip(one.seeds, one.curves, strict=True) if cut == whole]
+    is_last = all(one.curves == one.seeds for one in contenders)
+    return words if is_last else f"{words}, the last at which all were evaluated (--json has who came how far)"
 
 
 def word_for(contenders: Sequence[Contender]) -> str:

@@ -155,17 +155,6 @@ def test_a_hand_over_in_the_midst_of_an_evaluation_leaves_it_to_the_next_job_whi
     assert slot_digest(second.job.slot_dir) == slot_digest(undisturbed.job.slot_dir)
 
 
-def test_a_run_that_lacks_an_evaluation_at_its_end_asks_for_another_job(tmp_path):
-    first = Attempt(tmp_path, stop_in=600, takes={600: None})
-    assert first.code == HANDED_OVER
-    assert (first.last_progress["step"], first.last_progress["checkpoint_step"]) == (600, 600)
-    second = Attempt(tmp_path)
-    assert (second.code, second.step, second.evaluated) == (0, 600, [300, 600])
-    assert second.last_progress["checkpoint_step"] == 600
-    assert second.last_progress["evaluation_goals"] == 2  # so that a summary can say how small the evaluation was
-    assert Attempt(tmp_path).told("nothing left to do")
-
-
 def test_an_evaluation_that_fits_into_no_job_is_left_out_and_the_run_ends(tmp_path):
     for _ in range(MAX_JOBS):
         assert Attempt(tmp_path, stop_in=600, takes={600: None}).code == HANDED_OVER

@@ -23,7 +23,7 @@ from trainer.evaluation.protocol import iqm
 from trainer.showing import plot
 from trainer.showing.learning import EPISODES_A_POINT, aligned, curves_of, find_curves, mean_over, window_rows
 from trainer.showing.plot import GROUPS, caption, draw_curves, draw_tasks
-from trainer.showing.summary import MIN_SEEDS, band, iqm_of, mean_of, summaries
+from trainer.showing.summary import MIN_SEEDS, iqm_of, mean_of, summaries
 from trainer.showing.tables import runs_as_json, show_runs
 
 pytestmark = pytest.mark.trainer
@@ -109,14 +109,6 @@ def test_intervals_are_over_episodes_and_from_three_seeds_on_over_seeds():
         assert found.low < found.value < found.high
 
 
-def test_a_band_holds_the_mean_and_is_as_wide_as_seeds_differ():
-    values = np.stack([np.full((5, 3), level) for level in (0.2, 0.5, 0.8)])
-    values[:, 3:] = 0.5
-    low, high = band(values)
-    assert (low[0] < 0.4, high[0] > 0.6) == (True, True)
-    assert np.array_equal(low[3:], [0.5, 0.5])
-
-
 def test_a_run_is_judged_where_all_its_slots_were():
     slots = [
         a_slot(0, an_evaluation(100, 0.2, 0.4), an_evaluation(200, 1.0, 0.8), an_evaluation(300, 0.0, 0.0)),
@@ -183,15 +175,6 @@ def test_the_pictures_are_drawn_for_one_run_and_for_several(tmp_path, names):
         assert (data[:8], int.from_bytes(data[16:20], "big")) == (b"\x89PNG\r\n\x1a\n", 1200)
     assert "over seeds, resampled" in caption(runs)
     assert "nothing of other seeds" in caption(summaries(find_curves(tmp_path / "one/slots/0")))
-
-
-def test_before_any_episode_has_ended_there_is_a_picture_too(tmp_path):
-    young = [a_row(0, (0, 0, 0.0), (0, 0, 0.0))]
-    runs = summaries([curves_of(run, slot, young, []) for run in ("one", "two") for slot in (0, 1)])
-    draw_tasks(runs, tmp_path / "tasks.png", "title")
-    draw_curves(runs, tmp_path / "curves.svg", "title")
-    assert (tmp_path / "curves.svg").read_text().lstrip().startswith("<?xml")
-    assert [told["last"] for told in runs_as_json(runs)["runs"]] == [None, None]
 
 
 def test_machines_get_what_the_pictures_show(tmp_path):
