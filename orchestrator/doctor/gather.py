@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anchorleg.disks import filesystem_of, free_room, nearest_folder, parse_quota, printed
-from anchorleg.files import create_exclusive, write_bytes
+from anchorleg.files import write_bytes
 from anchorleg.places import user_path
 from orchestrator.config import RunConfig, check_walltime
 from orchestrator.doctor.checks import FolderFacts, HostFacts, LoginFacts, PythonFacts, Try
@@ -218,7 +218,7 @@ def try_folder(path: Path, *, clock: Callable[[], float] = time.time) -> FolderF
         ("mkdir", trial.mkdir),
         ("write and fsync", lambda: write_bytes(trial / "file", b"one")),
         ("rename over a file", lambda: write_bytes(trial / "file", b"two")),
-        ("link", lambda: _link(trial)),
+        ("link", lambda: why_no_links(trial)),
         ("rename of a folder", lambda: _rename_folder(trial)),
         ("time of a file", measure_skew),
     )
@@ -241,17 +241,6 @@ def try_folder(path: Path, *, clock: Callable[[], float] = time.time) -> FolderF
         free_files=free_files,
         skew_s=skew[0] if skew else None,
     )
-
-
-def _link(trial: Path) -> str | None:
-    """The lease and the jobs' claims rest on this: exactly one of two gets the name."""
-    if why := why_no_links(trial):
-        return why
-    if not create_exclusive(trial / "claim", b"first"):
-        return "a name that was free could not be taken"
-    if create_exclusive(trial / "claim", b"second"):
-        return "a name was taken twice"
-    return None if (trial / "claim").read_bytes() == b"first" else "the second writer won"
 
 
 def _rename_folder(trial: Path) -> str | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from builders import NOW
+from daemons import started_at, wait_for
 
 from orchestrator.config import RunConfig
 from orchestrator.hosts.hook import Hook
@@ -65,20 +66,27 @@ def test_events_are_told_one_after_the_other_and_nobody_waits_for_them(tmp_path:
 
 
 def test_a_command_that_hangs_is_ended_with_all_that_it_began(tmp_path: Path) -> None:
-    told = Told(tmp_path, "sleep 30 & wait", timeout_s=0.3)
+    told = Told(tmp_path, "sleep 300 & echo $! > pid; wait", timeout_s=0.3)
     told.hook("finished", {"slot": 1})
     told.hook.close()
     assert len(told.said) == 1
-    assert "took longer than" in told.said[0]
+    began = int((tmp_path / "pid").read_text())
+    wait_for(lambda: started_at(began) is None, "the end of what it began")
 
 
-def test_too_many_at_once_are_dropped_by_name(tmp_path: Path) -> None:
-    told = Told(tmp_path, "until [ -e go ]; do sleep 0.01; done", most_waiting=2)
+def test_what_is_too_much_or_too_late_is_not_told_and_counted(tmp_path: Path) -> None:
+    script = 'until [ -e go ]; do sleep 0.01; done; echo "$ANCHORLEG_EVENT" >> heard.txt'
+    (tmp_path / "heard.txt").touch()
+    told = Told(tmp_path, script, most_waiting=2, close_timeout_s=0.1)
     for _ in range(6):
         told.hook("failed", {})
     assert len(told.said) == 3  # one is under way
-    (tmp_path / "go").touch()
     told.hook.close()
+    assert len(told.said) == 4
+    (tmp_path / "go").touch()
+    told.hook("finished", {})
+    wait_for(lambda: "finished" in (tmp_path / "heard.txt").read_text(), "the last one")
+    assert (tmp_path / "heard.txt").read_text().split() == ["failed", "finished"]
 
 
 def test_a_login_node_that_gives_no_more_threads_costs_the_message_and_not_the_controller(

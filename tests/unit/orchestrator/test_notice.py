@@ -6,17 +6,21 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
 
 import pytest
 from daemons import PATIENCE_S, wait_for
 from metadata_service import NOTICE, MetadataService, metadata_service
+from one_run import World
 from refused import refused
 
 from orchestrator.config import RunConfig, check_start, parse_config
 from orchestrator.decisions.models import Ledger
 from orchestrator.hosts import notice
 from orchestrator.hosts.host import report_leaving
-from orchestrator.hosts.notice import Cloud, NoticeWatch, UnusableError, notice_of
+from orchestrator.hosts.notice import Cloud, NoticeWatch, UnusableError, notice_of, notices_heeded
+from orchestrator.run.ledger import read_control, write_control
 
 ACTION = "GET /latest/meta-data/spot/instance-action"
 PREEMPTED = "GET /computeMetadata/v1/instance/preempted"
@@ -117,6 +121,20 @@ def test_a_service_that_says_nothing_does_not_keep_the_start(monkeypatch: pytest
         wait_for(lambda: said, "the trouble")
         watch.end()
     assert "does not answer" in said[0]
+
+
+@pytest.mark.parametrize("before", ["run", "stop"])
+def test_a_notice_wishes_the_end_where_nobody_did_before(
+    tmp_path: Path, service: MetadataService, monkeypatch: pytest.MonkeyPatch, before: Any
+) -> None:
+    world = World(tmp_path, relay={"preemption_notice": "aws"})
+    write_control(world.run_dir, before, now=world.time, by="somebody")
+    for name, value in service.environ.items():
+        monkeypatch.setenv(name, value)
+    service.take_away("aws")
+    with notices_heeded(world.run, world.run_dir, world.said.append):  # waits for the first answer
+        found = read_control(world.run_dir)
+    assert (found.wish, found.by) == ("stop", "somebody" if before == "stop" else notice.PREEMPTED)
 
 
 @pytest.mark.parametrize(
