@@ -5,12 +5,11 @@ not load. The same smoothing as `trainer plot`: a point pools 20 episodes a task
 from __future__ import annotations
 
 import math
-from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import accumulate, islice
 from statistics import median
 from typing import Any
 
@@ -31,8 +30,6 @@ MOST_LINES = 12
 MOST_TASKS, MOST_MEASURES = 200, 60
 #: Of a task's name.
 MOST_CHARS = 120
-#: Of all rows, while they are read: 400 MB. Fifty tasks need 225 a row, and what a stranger wrote up to 862.
-MOST_NUMBERS = 50_000_000
 _EPISODES_A_POINT = 20
 _MAX_WINDOW_SHARE = 0.2
 _SUCCESS, _RETURN = "success", "return"
@@ -67,130 +64,96 @@ class SlotCurves:
     times: tuple[float | None, ...] = ()
 
 
+_NO_CURVE = TaskCurve((0.0,), (0.0,))
+
+
 def slot_curves(rows: Iterable[Row]) -> SlotCurves:
-    """Fewer rows where they are many, each of several that follow one another: what they pooled stays what it was. Rows
-    beyond `MOST_NUMBERS` are not shown.
+    """`MOST_ROWS` rows at most: of more, each is of several that follow one another, and what they pooled stays what it
+    was. Of very many tasks and measures those that came first are shown.
 
     Errors: KeyError, TypeError, ValueError where rows are no training's.
     """
-    columns = _Columns()
+    pooled: list[_Pooled] = []
+    tasks, names = set[str](), set[str]()
+    size, count = 1, 0
     for row in rows:
-        columns.add(row)
-        if columns.numbers >= MOST_NUMBERS:
-            break
-    return columns.joined()
-
-
-class _Column:
-    """Numbers of the rows from `first` on: as many bytes as they need, for a long training has millions."""
-
-    def __init__(self, first: int, before: float) -> None:
-        self.first, self._before, self._values = first, before, array("d")
-
-    def add(self, value: float) -> None:
-        self._values.append(value)
-
-    def __getitem__(self, row: int) -> float:
-        """That of `row`, counted from the slot's first; `before` in front of `first`."""
-        return self._values[row - self.first] if row >= self.first else self._before
-
-    def last(self) -> float:
-        return self._values[-1] if self._values else self._before
+        told = row["tasks"]
+        numbers = {name: value for name, value in row.items() if isinstance(value, int | float) and name not in _PLACES}
+        for known, new, most in ((tasks, told.keys(), MOST_TASKS), (names, numbers.keys(), MOST_MEASURES)):
+            known.update(islice(sorted(new - known), most - len(known)))
+        if count % size == 0:
+            pooled.append(_Pooled())
+        pooled[-1].add(row, {task: told[task] or {} for task in tasks & told.keys()}, names & numbers.keys())
+        count += 1
+        if len(pooled) > MOST_ROWS:
+            size, pooled = 2 * size, [_Pooled.of(pooled[k : k + 2]) for k in range(0, len(pooled), 2)]
+    success, returns = (
+        {shown(task): one for task in sorted(tasks) if (one := _curve(pooled, (task, name))).episodes[-1]}
+        for name in (_SUCCESS, _RETURN)
+    )
+    episodes = sum(
+        max(one.episodes[-1] for one in (success.get(shown(task)), returns.get(shown(task)), _NO_CURVE) if one)
+        for task in tasks
+    )
+    wanted = math.ceil(_EPISODES_A_POINT * count * len(tasks) / episodes) if episodes else 1
+    return SlotCurves(
+        steps=tuple(one.to for one in pooled),
+        success=success,
+        returns=returns,
+        other={shown(name): tuple(_ratio(one.other.get(name)) for one in pooled) for name in sorted(names)},
+        window=max(1, round(min(wanted, int(_MAX_WINDOW_SHARE * count)) / size)),
+        times=tuple(one.at for one in pooled),
+    )
 
 
 class _Pooled:
-    """`TaskCurve` while it grows: what is at place 0 there is in front of the first row here."""
-
-    def __init__(self, first: int, name: str) -> None:
-        self.name, self.episodes, self.sums = name, _Column(first, 0.0), _Column(first, 0.0)
-
-    def add(self, told: Mapping[str, Any]) -> None:
-        value = _finite(told.get(self.name))
-        count = counted(told.get("episodes") or 0) if value is not None else 0.0
-        self.episodes.add(self.episodes.last() + count)
-        self.sums.add(self.sums.last() + count * (value or 0.0))
-
-    def curve(self, edges: Sequence[int]) -> TaskCurve:
-        return TaskCurve(*(tuple(column[edge - 1] for edge in edges) for column in (self.episodes, self.sums)))
-
-
-class _Columns:
-    """Rows as they come, one after the other: only their numbers are kept, and no more names than are shown."""
+    """Rows that follow one another. `tasks`: by task and measure, [episodes, sum of the measure over them]; `other`: by
+    name, [rows that have it, sum]; `to`, `at`: of the last one.
+    """
 
     def __init__(self) -> None:
-        self._steps, self._times = _Column(0, 0.0), _Column(0, math.nan)
-        self._count = 0
-        self._tasks: dict[str, tuple[_Pooled, _Pooled]] = {}
-        self._other: dict[str, _Column] = {}
+        self.to = 0
+        self.at: float | None = None
+        self.tasks: dict[tuple[str, str], list[float]] = {}
+        self.other: dict[str, list[float]] = {}
 
-    @property
-    def numbers(self) -> int:
-        """That are kept, about."""
-        return self._count * (2 + 4 * len(self._tasks) + len(self._other))
+    def add(self, row: Row, tasks: Mapping[str, Mapping[str, Any]], names: AbstractSet[str]) -> None:
+        """One row more, of these tasks and measures."""
+        self.to, self.at = int(counted(row["to"])), _finite(row.get("at"))
+        for task, told in tasks.items():
+            for name in (_SUCCESS, _RETURN):
+                if (value := _finite(told.get(name))) is not None:
+                    count = counted(told.get("episodes") or 0)
+                    _add(self.tasks, (task, name), count, count * value)
+        for name in names:
+            if (value := _finite(row[name])) is not None:
+                _add(self.other, name, 1.0, value)
 
-    def add(self, row: Row) -> None:
-        """Errors: those of `slot_curves`."""
-        first = self._count
-        tasks = row["tasks"]
-        for task in _new(self._tasks, tasks.keys(), MOST_TASKS):
-            self._tasks[task] = _Pooled(first, _SUCCESS), _Pooled(first, _RETURN)
-        numbers = {name for name, value in row.items() if isinstance(value, int | float)} - _PLACES
-        for name in _new(self._other, numbers, MOST_MEASURES):
-            self._other[name] = _Column(first, math.nan)
-        self._steps.add(int(counted(row["to"])))
-        self._times.add(_or_nan(_finite(row.get("at"))))
-        for task, pair in self._tasks.items():
-            for pooled in pair:
-                pooled.add(tasks.get(task) or {})
-        for name, column in self._other.items():
-            column.add(_or_nan(_finite(row.get(name))))
-        self._count += 1
-
-    def joined(self) -> SlotCurves:
-        """At most `MOST_ROWS`."""
-        last = thinned(self._count, MOST_ROWS)
-        edges = [0, *(row + 1 for row in last)]
-        tasks, names = sorted(self._tasks), sorted(self._other)
-        episodes = sum(max(pooled.episodes.last() for pooled in self._tasks[task]) for task in tasks)
-        a_row = episodes / max(1, self._count * len(tasks))
-        wanted = math.ceil(_EPISODES_A_POINT / a_row) if a_row > 0 else 1
-        window = max(1, min(wanted, int(_MAX_WINDOW_SHARE * self._count)))
-        success, returns = (
-            {shown(task): pooled.curve(edges) for task in tasks if (pooled := self._tasks[task][k]).episodes.last()}
-            for k in (0, 1)
-        )
-        return SlotCurves(
-            steps=tuple(int(self._steps[row]) for row in last),
-            success=success,
-            returns=returns,
-            other={
-                shown(name): tuple(
-                    _mean([_or_none(self._other[name][row]) for row in range(low, high)])
-                    for low, high in pairwise(edges)
-                )
-                for name in names
-            },
-            window=max(1, round(window * len(last) / max(1, self._count))),
-            times=tuple(_or_none(self._times[row]) for row in last),
-        )
+    @classmethod
+    def of(cls, parts: Sequence[_Pooled]) -> _Pooled:
+        """All of them in one."""
+        made = cls()
+        for part in parts:
+            made.to, made.at = part.to, part.at
+            for key, pair in part.tasks.items():
+                _add(made.tasks, key, *pair)
+            for name, pair in part.other.items():
+                _add(made.other, name, *pair)
+        return made
 
 
-def _new(kept: dict[str, Any], names: AbstractSet[str], most: int) -> list[str]:
-    """Those of `names` that `kept` lacks, of which it keeps `most` at all, the first in the alphabet."""
-    if names <= kept.keys():
-        return []
-    first = sorted({*kept, *names})[:most]
-    for name in kept.keys() - {*first}:
-        del kept[name]
-    return [name for name in first if name not in kept]
+def _add(table: dict[Any, list[float]], key: Hashable, count: float, total: float) -> None:
+    pair = table.setdefault(key, [0.0, 0.0])
+    pair[0], pair[1] = pair[0] + count, pair[1] + total
 
 
-def _or_nan(value: float | None) -> float:
-    return math.nan if value is None else value
+def _curve(pooled: Sequence[_Pooled], key: tuple[str, str]) -> TaskCurve:
+    pairs = [one.tasks.get(key, (0.0, 0.0)) for one in pooled]
+    return TaskCurve(*(tuple(accumulate((pair[k] for pair in pairs), initial=0.0)) for k in (0, 1)))
 
 
-def _or_none(value: float) -> float | None:
-    return None if math.isnan(value) else value
+def _ratio(pair: Sequence[float] | None) -> float | None:
+    return pair[1] / pair[0] if pair else None
 
 
 def curves_until(slot: SlotCurves, at: float) -> SlotCurves:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import shlex
 import shutil
 import signal
@@ -16,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anchorleg.output import ReaderGoneError
 from anchorleg.places import account_name, user_path
 from viewer.errors import StorageError
 
@@ -45,7 +43,7 @@ def print_lines(
     rounds: int | None = None,
 ) -> None:
     """Lines until Ctrl-C, or so many `rounds`; what was said already is not said again. Agents of `hub` get a line a
-    second each; `draws`: and their pictures. Errors: ReaderGoneError, also where nothing is to be said.
+    second each; `draws`: and their pictures.
     """
     from anchorleg.words import on_one_line
     from viewer.lines import AgentLines, lines_of
@@ -73,21 +71,6 @@ def print_lines(
                 agents.say_for(every_s)
             else:
                 time.sleep(every_s)
-            _check_reader()
-
-
-def _check_reader() -> None:
-    """Errors: ReaderGoneError where the reader of standard output is gone."""
-    if sys.stdout is None:
-        return
-    try:
-        handle = sys.stdout.fileno()
-    except (OSError, ValueError):
-        return
-    watched = select.poll()
-    watched.register(handle, 0)
-    if any(found & (select.POLLERR | select.POLLHUP) for _, found in watched.poll(0)):
-        raise ReaderGoneError("the reader of the output has gone")
 
 
 def serve_page(

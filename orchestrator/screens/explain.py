@@ -10,7 +10,7 @@ from orchestrator.decisions.turns import place_words
 from orchestrator.errors import ConfigError
 from orchestrator.executors.base import View
 from orchestrator.notation import format_duration
-from orchestrator.screens.cells import ago, stale_words
+from orchestrator.screens.cells import stale_words
 from orchestrator.screens.runview import RunView, SlotView
 from orchestrator.screens.status import notes
 from orchestrator.screens.timeline import clock, sentence
@@ -130,23 +130,8 @@ def _slot_facts(slot: Slot, shown: SlotView, now: float) -> list[str]:
         facts.append(f"its newest checkpoint is of step {shown.checkpoint_step:,}")
     for attempt in slot.attempts:
         if attempt.verdict is None or attempt.live:
-            facts += _attempt_facts(attempt, now)
+            facts += [_submission_fact(attempt, submission, now) for submission in attempt.submissions]
     return facts
-
-
-def _attempt_facts(attempt: Attempt, now: float) -> list[str]:
-    """Of one attempt that is not over: who has it, and what was seen of each of its submissions."""
-    name, facts = f"attempt {attempt.number}", []
-    if attempt.claimed_by is not None and attempt.started_at is not None:
-        facts.append(f"{name} has been at work since {clock(attempt.started_at, now)}")
-    if attempt.heartbeat_changed_at is not None and attempt.heartbeat >= 0:
-        changed = ago(now - attempt.heartbeat_changed_at)
-        facts.append(f"{name}: its heartbeat was last seen to change {changed} (number {attempt.heartbeat})")
-    if attempt.asked_to_hand_over_at is not None:
-        facts.append(f"{name} was asked to hand over at {clock(attempt.asked_to_hand_over_at, now)}")
-    if attempt.aborted_at is not None:
-        facts.append(f"{name} was told to print its stacks at {clock(attempt.aborted_at, now)}")
-    return facts + [_submission_fact(attempt, submission, now) for submission in attempt.submissions]
 
 
 def _submission_fact(attempt: Attempt, submission: Submission, now: float) -> str:

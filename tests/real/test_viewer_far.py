@@ -21,7 +21,6 @@ from builders import NOW
 from daemons import PATIENCE_S, processes_with, sweep, wait_for
 from laptops import end
 from sshd import Laptop, Sshd
-from typist import Typist
 from viewer_entrance import enter as show_token
 from watched_runs import a_watched_run
 from websockets.exceptions import ConnectionClosed
@@ -31,12 +30,6 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 MARK = "ANCHORLEG_TEST_FAR"
 #: Nobody else's run is called so: a viewer's usual socket has its name, in a place that all checkouts share.
 NAME = f"mt10-{secrets.token_hex(4)}"
-#: The first terminal that a session's leader opens is its own, where ssh asks.
-AT_ITS_TERMINAL = """
-import os, sys
-os.close(os.open(os.ttyname(0), os.O_RDWR))
-os.execv(sys.argv[1], sys.argv[1:])
-"""
 
 
 class Far:
@@ -244,26 +237,6 @@ def test_a_laptop_that_was_stopped_for_long_finds_its_page_again(far: Far) -> No
     os.kill(child.pid, signal.SIGCONT)
     wait_for(lambda: is_served(url), "the page")
     assert picture_at(url)["run"]["name"] == NAME
-
-
-@pytest.mark.long
-def test_ssh_may_ask_its_question_on_the_terminal(far: Far) -> None:
-    text = far.laptop.config.read_text().replace("StrictHostKeyChecking yes", "StrictHostKeyChecking ask")
-    asking = far.laptop.home / "asking"
-    asking.write_text(text)
-    far.laptop.known_hosts.write_text("")
-    far.remember(asking)
-    typist = Typist([sys.executable, "-c", AT_ITS_TERMINAL, *far.words()], far.env(), str(far.laptop.home))
-    try:
-        typist.wait_for("continue connecting")
-        typist.type("yes")
-        typist.wait_for("Ctrl-C ends the page")
-        typist.wait_for("#")
-        typist.type("\x03")
-        assert typist.end() == 0
-    finally:
-        typist.close()
-    far.nothing_is_left()
 
 
 def the_server_is_away(far: Far) -> None:

@@ -114,22 +114,8 @@ def unseen() -> Ledger:
     return ledger.model_copy(update={"slots": tuple(slots), "blind_since": NOW - 410, "blind_error": error})
 
 
-def lost() -> Ledger:
-    """Slurm has forgotten a job of slot 0 that has not said how it ended."""
-    ledger = good()
-    first, *others = ledger.slots
-    error = "it left the queue and has not said how it ended"
-    sighting = Blind(since=NOW - 50, error=error, proven_at=NOW + 70)
-    attempt = first.attempts[1]
-    gone = attempt.model_copy(
-        update={"submissions": tuple(s.model_copy(update={"sighting": sighting}) for s in attempt.submissions)}
-    )
-    slot = first.model_copy(update={"attempts": (first.attempts[0], gone)})
-    return ledger.model_copy(update={"slots": (slot, *others)})
-
-
 @contextmanager
-def shown(ledger: Ledger, *, controller: str | None = CONTROLLER) -> Iterator[RunDir]:
+def shown(ledger: Ledger) -> Iterator[RunDir]:
     """A run folder with this ledger, progress files and some history."""
     with tempfile.TemporaryDirectory() as scratch, patch("orchestrator.run.begin.fix_code", lambda _: "0" * 16):
         run_dir = RunDir(Path(scratch) / "runs" / "mt10")
@@ -146,7 +132,7 @@ def shown(ledger: Ledger, *, controller: str | None = CONTROLLER) -> Iterator[Ru
                 folder.mkdir(parents=True)
                 (folder / "progress.json").write_text(json.dumps(value))
         history(run_dir)
-        with patch("orchestrator.screens.reading.keeper", lambda *_: Keeper(controller) if controller else None):
+        with patch("orchestrator.screens.reading.keeper", lambda *_: Keeper(CONTROLLER)):
             yield run_dir
 
 
@@ -194,12 +180,8 @@ def screens() -> Mapping[str, str]:
         found["explain"] = "\n".join(explanation_lines(explain(run_view(run_dir, NOW, events=True), 1, NOW), NOW))
     with shown(unseen()) as run_dir:
         found["blind"] = drawn(run_dir, 120)
-    with shown(lost()) as run_dir:
-        found["lost"] = drawn(run_dir, 120)
     with shown(good()) as run_dir, full_disk(run_dir):
         found["full"] = drawn(run_dir, 120)
-    with shown(good(), controller=None) as run_dir:
-        found["nobody"] = drawn(run_dir, 120)
     blocks = {name: f"```text\n{text}\n```" for name, text in found.items()}
     rows = [f"| `{code}` | {reason.kind} | {reason.words} |" for code, reason in sorted(REASONS.items())]
     blocks["reasons"] = "\n".join(["| Slurm says | | in words: job 12 ... |", "|---|---|---|", *rows])

@@ -12,7 +12,7 @@ export function timeline(state, rows, clock) {
   const parts = rows.flatMap(([, row]) => row.jobs.flatMap((job) => job.parts));
   if (!parts.length) return html`<p class="dim">No jobs on this page.</p>`;
   const last = Math.max(...parts.map((part) => part.end ?? now));
-  const first = state.span ? last - state.span : Math.min(...parts.map((part) => part.start));
+  const first = Math.min(...parts.map((part) => part.start));
   const x = (at) => ((at - first) / Math.max(1e-9, last - first)) * WIDTH;
   const lines = [...rows].sort(([a], [b]) => Number(a) - Number(b)).map(([slot, row]) => line(state, Number(slot), row, x, now, clock));
   const axis = [0, 1, 2, 3].map((k) => html`<span>${clock(first + ((last - first) * k) / 3, now)}</span>`);

@@ -20,7 +20,6 @@ const state = {
   line: "connecting", // connecting, live, lost, refused, full, file
   choice: { run: "", task: "", measure: "", slots: 0, jobs: 0, events: 0, at: null },
   selected: null, // {slot, attempt} of the time line
-  span: 0, // seconds of the time line, 0: all
   choose,
   select,
   clock: () => Date.now() / 1000 + state.skew, // the server's

@@ -197,11 +197,10 @@ function slot(card, times, now, at) {
   </article>`;
 }
 
-const SPANS = [["all that is shown", 0], ["24 hours", 86400], ["6 hours", 21600], ["1 hour", 3600], ["10 minutes", 600]];
 const KINDS = { start_up_s: "start-up", productive_s: "productive", saving_s: "saving", lost_s: "lost", queue_s: "queue", waiting_s: "waiting", blind_s: "blind" };
 
 function jobs(state) {
-  const { snapshot: { run }, choose, choice, select } = state;
+  const { snapshot: { run }, choose, choice } = state;
   const rows = Object.entries(run?.times ?? {}).filter(([, row]) => row.jobs.length || choice.jobs);
   if (!rows.length) return nothing;
   const older = rows.some(([, row]) => row.older > 0);
@@ -209,11 +208,9 @@ function jobs(state) {
     ? html`<p>Goodput <strong>${percent(run.goodput.goodput) || "not known yet"}</strong>
         <span class="dim">${Object.entries(KINDS).filter(([kind]) => run.goodput[kind] > 0).map(([kind, name]) => `${name} ${roughly(run.goodput[kind])}`).join(", ")}</span></p>`
     : nothing;
-  const span = html`<label>Time <select @change=${(event) => select({ span: Number(event.target.value) })}>
-    ${SPANS.map(([words, seconds]) => html`<option value=${seconds} ?selected=${seconds === state.span}>${words}</option>`)}</select></label>`;
   const turn = state.offline ? nothing : pager("jobs", older ? () => choose({ jobs: choice.jobs + 1 }) : null,
     choice.jobs ? () => choose({ jobs: choice.jobs - 1 }) : null);
-  return panel("Jobs", html`${timeline(state, rows, clock)}${turn}`, html`${spent}${span}`);
+  return panel("Jobs", html`${timeline(state, rows, clock)}${turn}`, spent);
 }
 
 // What a row of metrics tells by task.

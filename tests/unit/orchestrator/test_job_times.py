@@ -117,12 +117,6 @@ def test_what_a_job_reports_as_saved_and_no_successor_finds_is_not_kept(folder, 
     assert [job.kept for job in folder.facts(over=True).jobs] == [kept]
 
 
-def test_a_silent_newest_job_is_not_taken_for_a_running_one(folder):
-    folder.attempt(0, claimed=100, beat={"at": 200})
-    assert not folder.facts().jobs[0].open
-    assert folder.facts(now=300).jobs[0].open
-
-
 def test_a_job_whose_heart_a_controller_has_just_seen_runs_whatever_its_nodes_clock_says(folder):
     beat = {"at": NOW - 150, "first_progress_at": 700}
     folder.attempt(0, claimed=600, progress=(NOW - 160, 50, 0), beat=beat)

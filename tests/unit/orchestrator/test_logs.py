@@ -128,23 +128,3 @@ def test_following_ends_with_the_slot(run_dir: RunDir, capfd: pytest.CaptureFixt
     be(run_dir, status)
     show_logs(run_dir, 0, follow=True, sleep=lambda _: pytest.fail("it waits for more"))
     assert capfd.readouterr().out.endswith("last")
-
-
-@pytest.mark.parametrize(("lines", "shown"), [(0, []), (1, ["3"]), (2, ["2", "3"]), (9, ["1", "2", "3"])])
-def test_lines_begins_with_the_last_ones(
-    run_dir: RunDir, capfd: pytest.CaptureFixture[str], lines: int, shown: list[str]
-) -> None:
-    a_job_folder(run_dir, 0, "1\n2\n3\n")
-    assert [line for line in printed(run_dir, capfd, lines=lines).splitlines() if line.isdigit()] == shown
-
-
-def test_bytes_that_are_no_text_pass_through(run_dir: RunDir, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    (a_job_folder(run_dir, 0) / "job-100.out").write_bytes(b"\xff\x00 odd\n")
-    show_logs(run_dir, 0, follow=False)
-    assert b"\xff\x00 odd\n" in capfdbinary.readouterr().out
-
-
-def test_a_folder_that_is_cleared_away_meanwhile_is_no_error(run_dir: RunDir) -> None:
-    a_job_folder(run_dir, 0, "one\n")
-    run_dir.job(token(0, 5)).symlink_to(run_dir.path / "gone")
-    assert logs.speaking_job(run_dir, 0) == run_dir.job(token(0, 0))

@@ -16,7 +16,7 @@ from test_mirror_source import RUN, a_mirror
 from watched_runs import a_watched_run
 
 from orchestrator.decisions.evidence import Evidence
-from orchestrator.decisions.models import SlotStatus, Verdict
+from orchestrator.decisions.models import SlotStatus
 from orchestrator.decisions.verdicts import judge
 from orchestrator.run.ledger import append_event, load_ledger, save_ledger
 from orchestrator.run.rundir import load_run
@@ -102,14 +102,6 @@ def test_in_a_groups_folder_the_group_may_read_it_whatever_the_umask(told: Told)
     assert stat.S_IMODE(told.file.stat().st_mode) == 0o640
 
 
-def test_older_jobs_than_came_are_not_offered(tmp_path: Path) -> None:
-    data = Told(tmp_path, slots=1, jobs=25).tell()
-    assert json.loads(data)["older"] == {"0": 5}
-    run = look(with_board(tmp_path / "mirror", data)).run
-    assert run is not None
-    assert (len(run.times["0"].jobs), run.times["0"].older, run.times["0"].goodput) == (20, 0, None)
-
-
 def test_it_names_no_path_and_no_setting(tmp_path: Path, told: Told) -> None:
     text = told.tell().decode()
     assert str(tmp_path) not in text
@@ -147,21 +139,6 @@ def test_a_jobs_last_words_and_the_schedulers_paths_are_the_owners_alone(tmp_pat
     assert any("crashed (exit code 1)" in moment.words for moment in run.history.moments)
 
 
-def test_a_last_line_is_replaced_where_it_stands_and_in_no_other_word(told: Told) -> None:
-    whole = run_view(told.run_dir, NOW)
-    slot = whole.slots[0].model_copy(
-        update={
-            "why": "job 7 failed: t (failure 1 of 3)",
-            "next": "mend it, then `orchestrator start toy`",
-            "last_cause": "t",
-            "last_verdict": Verdict.CRASHED,
-        }
-    )
-    bare = board_of(whole.model_copy(update={"slots": (slot,)}), NOW).view.slots[0]
-    assert bare.why == "job 7 failed: crashed (failure 1 of 3)"
-    assert (bare.next, bare.last_cause) == (slot.next, "crashed")
-
-
 def test_the_runs_own_folder_is_left_out_whatever_its_name(told: Told) -> None:
     said = "sbatch: error: Unable to open file /scratch/ann/my project/mt10/jobs/s0/job.sh"
     view = run_view(told.run_dir, NOW).model_copy(update={"run_dir": "/scratch/ann/my project/mt10"})
@@ -197,11 +174,6 @@ def test_it_is_told_when_something_changed_or_time_passed_and_never_often(told: 
     assert told.tell() == second, "nothing changed"
     told.now += BEAT_S
     assert told.tell() != second, "a sign of life"
-
-
-def test_a_run_that_publishes_nothing_gets_no_folder(told: Told) -> None:
-    told.writer.write()
-    assert not told.metrics.exists()
 
 
 def test_of_a_large_run_comes_what_fits(told: Told) -> None:

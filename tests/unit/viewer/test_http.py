@@ -91,12 +91,6 @@ def test_a_page_elsewhere_may_not_load_our_files_but_a_person_may_follow_a_link(
     assert is_refused(asked("/", HOST, cross, ("Sec-Fetch-Mode", "navigate"), ("Sec-Fetch-Dest", "iframe")), 403)
 
 
-def test_a_gateway_of_the_site_is_allowed_by_name_alone() -> None:
-    gate = (("Host", "ondemand.example.edu"), ("Origin", "https://ondemand.example.edu"))
-    assert is_refused(asked("/socket", *gate, *UPGRADE), 403)
-    assert asked("/socket", *gate, *UPGRADE, allowed=("ondemand.example.edu",)) is None
-
-
 def test_the_page_weighs_little_and_names_no_other_place() -> None:
     assert len(FILES) == 8
     assert sum(len(ASSETS[f"/{name}"].zipped) for name in (*FILES, *AGENTS)) <= 150_000

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-import struct
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,20 +17,18 @@ from watched_runs import a_watched_run
 from anchorleg.job import Job
 from anchorleg.live import wanted
 from anchorleg.live.batches import POSE, packed
-from viewer.live.hub import CROWDED, NO_AGENTS, AgentPlace, Hub, HubSettings, film_command, on_screen
+from viewer.live.hub import CROWDED, AgentPlace, Hub, HubSettings, film_command, on_screen
 from viewer.live.shown import (
     UNSEEN_BYTES,
     UNSEEN_MESSAGES,
     AgentNews,
     AgentsShown,
-    CheckedBatch,
     LiveChoice,
     Mailbox,
     SceneFile,
 )
 from viewer.model import AgentRow, LiveFacts, PageSnapshot, RunPage, ViewChoice
 from viewer.pacing import NO_END, Pacer
-from viewer.server.agentline import message
 from viewer.sources.runs import RunFolders
 from viewer.sources.shared import SHARED_S
 
@@ -163,21 +159,6 @@ def test_what_waits_of_one_run_comes_to_no_tile_of_the_next(
         assert box.take(0) is None
         next_agent.pose(swing(1), task="the next run's")
     assert take(box, AgentNews).batches[0].header["task"] == "the next run's"
-
-
-def test_agents_leave_the_page_of_a_run_that_has_none(shared: Path, new_hub: Callable[..., Hub]) -> None:
-    hub = new_hub()
-    box = hub.enter("a")
-    hub.tell("a", facts(shared))
-    assert tiles(box)
-    hub.change(box, run="b")
-    bare = PageSnapshot(source="runs", place="x", run=RunPage(run_id="actors-4567cdef", name="actors"))
-    hub.tell("b", bare)
-    told = take(box, AgentsShown, lambda news: news.value["run"] != RUN).value
-    assert (told["run"], told["tiles"], told["note"]) == ("actors-4567cdef", [], NO_AGENTS)
-    fresh = hub.enter("b")
-    hub.tell("b", bare)
-    assert fresh.take(0) is None, "a page that never had any does without"
 
 
 def test_a_program_of_ones_own_is_watched_once_a_page_looks(
@@ -317,19 +298,6 @@ def test_a_folder_that_hangs_holds_up_no_end(
         over.set()
 
 
-def test_what_cannot_be_drawn_says_so_and_has_the_command_of_a_film(shared: Path, new_hub: Callable[..., Hub]) -> None:
-    hub = new_hub(top_k=1)
-    box = hub.enter()
-    hub.tell("", facts(shared, tasks=("CartPole-v1", "push-v3")))
-    agent = FakeAgent(live_folder(shared, RUN, 0))
-    agent.facts(task="CartPole-v1")
-    [told] = tiles(box, lambda them: them and them[0]["undrawn"])
-    assert shlex.split(told["film"])[:3] == ["trainer", "play", f"{RUN}/0"]
-    agent.pose(swing(0), task="push-v3")
-    [told] = tiles(box, lambda them: them and not them[0]["undrawn"])
-    assert "--task push-v3" in told["film"]
-
-
 AGENT = AgentPlace(Path("/data/my runs/shared"), "mt10-0123abcd", 3, "any")
 EVIL = "evil; rm -rf ~/'$(x)"
 
@@ -369,14 +337,6 @@ def test_the_best_are_on_screen_and_whom_the_user_pinned(
 
 
 # --- as bytes ---------------------------------------------------------------------------------------------------------
-
-
-def test_of_words_that_are_too_many_the_newest_are_sent() -> None:
-    batches = tuple(CheckedBatch(3, {"step": k, "task": "x" * 40_000}, b"") for k in (1, 2))
-    data = message(7, AgentNews(3, "any", batches), 5.0)
-    assert isinstance(data, bytes)
-    (length,) = struct.unpack_from(">H", data)
-    assert [one["step"] for one in json.loads(data[2 : 2 + length])["batches"]] == [2]
 
 
 def others(shared: Path, who: str = "ben", slot: int = 0) -> Path:

@@ -89,18 +89,6 @@ def test_what_the_client_said_is_shown(tmp_path: Path) -> None:
     assert any("256 runs" in one.words for one in run.troubles)
 
 
-def test_a_page_that_chose_no_run_stays_with_the_first_one(tmp_path: Path) -> None:
-    source = MirrorFolder(a_mirror(tmp_path, 0), pacer=Pacer(look_s=NO_END))
-    found = source.look(ViewChoice(), NOW)
-    assert found.run is not None
-    assert found.run.run_id == RUN
-    a_mirror(tmp_path, 0, run_id="a-00000000")
-    again = source.look(ViewChoice(), NOW + 60)
-    assert len(again.runs) == 2
-    assert again.run is not None
-    assert again.run.run_id == RUN
-
-
 def test_rows_of_a_stranger_are_numbers_or_a_sentence(tmp_path: Path) -> None:
     place = a_mirror(tmp_path, 0, 1) / "v1/runs" / RUN / "0/metrics/metrics-000000.jsonl"
     rows = (

@@ -66,16 +66,3 @@ def test_before_the_beginning_and_after_now_there_is_nothing_to_see(source: RunF
     last, now = at(source, NOW + 1e9), at(source, None)
     assert last.as_of == NOW
     assert [bar.attempt for bar in last.times["0"].jobs] == [bar.attempt for bar in now.times["0"].jobs]
-
-
-def test_a_job_that_crashed_later_ran_then(source: RunFolders) -> None:
-    crashed = next(bar for bar in at(source, None).times["1"].jobs if bar.verdict == "crashed")
-    began = next(span.start for span in crashed.parts if span.part == "running")
-    then = at(source, began + 100).times["1"].jobs[-1]
-    assert (then.attempt, then.verdict, then.parts[-1].part) == (crashed.attempt, "", "running")
-
-
-def test_a_page_of_an_earlier_moment_takes_the_agents_from_nobody(source: RunFolders) -> None:
-    then, now = at(source, BEGUN + 60).live, at(source, None).live
-    assert now is not None
-    assert then == now

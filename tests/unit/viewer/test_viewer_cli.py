@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from builders import NOW
@@ -17,10 +16,8 @@ from daemons import PATIENCE_S
 from refused import refused
 from watched_runs import a_watched_run
 
-from anchorleg.output import ReaderGoneError
 from orchestrator.run.rundir import RunDir, load_run, register
-from viewer import cli, showing
-from viewer.model import PageSnapshot, ViewChoice
+from viewer import cli
 from viewer.sources.found import find_source
 
 
@@ -96,15 +93,6 @@ def test_a_run_is_found_by_its_name_its_id_and_its_folder(tmp_path: Path) -> Non
         assert (found.kind, found.place) == ("runs", "mt10")
 
 
-def test_several_runs_below_a_folder_are_all_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("a", "b"):
-        a_run(tmp_path / "project" / "runs" / name, name)
-    for word in (tmp_path / "project", tmp_path / "project" / "runs"):
-        assert find_source(str(word)).place == str(tmp_path / "project" / "runs")
-    monkeypatch.chdir(tmp_path / "project")
-    assert find_source(None).place == str(tmp_path / "project" / "runs")
-
-
 def test_what_lies_on_another_machine_is_shown_on_a_page_and_in_no_other_way(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -135,26 +123,6 @@ def test_what_is_not_there_names_what_is(tmp_path: Path) -> None:
             find_source(word)
 
 
-def test_lines_end_with_their_reader_where_nothing_more_is_to_be_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reader, writer = os.pipe()
-    source = find_source(str(a_run(tmp_path / "mt10").path))
-    look, looks = source.look, iter(range(5))
-
-    def looked(*asked: Any) -> PageSnapshot:
-        if next(looks) == 1:
-            os.close(reader)
-        return look(ViewChoice(), NOW)
-
-    monkeypatch.setattr(source, "look", looked)
-    with open(writer, "w") as pipe, monkeypatch.context() as patched:
-        patched.setattr(sys, "stdout", pipe)
-        with pytest.raises(ReaderGoneError):
-            showing.print_lines(source, every_s=0, rounds=4)
-    assert next(looks) == 2
-
-
 def test_the_export_is_one_file_that_calls_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -170,29 +138,6 @@ def test_the_export_is_one_file_that_calls_nobody(
     assert json.loads(inlined)["is"]["run"]["name"] == "mt10"
     assert [place for place in (tmp_path, Path.home()) if str(place) in inlined] == [], "it may be sent to somebody"
     assert "<" not in inlined
-
-
-def test_a_browser_that_may_not_read_hidden_folders_is_helped(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As Ubuntu's, which are snaps."""
-    opened: list[str] = []
-    monkeypatch.setenv("DISPLAY", ":0")
-    monkeypatch.setattr(showing, "is_shared", lambda: False)
-    monkeypatch.setattr("webbrowser.open", opened.append)
-    showing._open_browser("http://127.0.0.1:9999/#secret")
-    path = opened[0].removeprefix("file://")
-    assert path.endswith("/viewer-open.html")
-    assert capsys.readouterr().out == f"Where the browser may not read {path}, open the address above in it.\n"
-
-
-def test_without_websockets_the_sentence_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "websockets.asyncio.server", None)
-    monkeypatch.delitem(sys.modules, "viewer.server.serve", raising=False)
-    assert typed(monkeypatch, str(a_run(tmp_path / "mt10").path), "--port", "0", "--no-open") == 2
-    assert "[install.no-websockets]" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("way", [["--json"], ["export", "--out", b"page-\xff.html"]])

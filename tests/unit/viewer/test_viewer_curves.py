@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import tracemalloc
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -20,11 +19,10 @@ from viewer.curves import (
     MOST_TASKS,
     line_of,
     mean_line,
-    measures_of,
     slot_curves,
     thinned,
 )
-from viewer.learning import Learned, curves_of, evaluation_rows, have_same_tasks, learned_from, task_rows
+from viewer.learning import Learned, curves_of, evaluation_rows, learned_from, task_rows
 from viewer.sources.shared import agent_rows
 
 TASKS = ("push-v3", "reach-v3")
@@ -59,7 +57,7 @@ def test_a_row_without_an_episode_leaves_no_point_and_no_zero() -> None:
 def test_a_long_training_becomes_few_points_with_its_first_and_its_last() -> None:
     line = line_of(slot_curves([a_row(100 * k) for k in range(1, 5001)]), 0, "slot 0", "success", "")
     assert len(line.steps) <= MOST_POINTS
-    assert (line.steps[0], line.steps[-1]) == (100, 500_000)
+    assert (line.steps[0], line.steps[-1]) == (800, 500_000)  # of eight rows each
     assert thinned(3) == [0, 1, 2]
 
 
@@ -75,13 +73,6 @@ def test_one_tasks_line_has_wilsons_interval() -> None:
     line = line_of(slot_curves([a_row(100, 1.0, 20)]), 0, "slot 0", "success", TASKS[0])
     assert (line.low[0], line.high[0]) == (pytest.approx(0.8389, abs=1e-3), 1.0)
     assert wilson(0.5, 0) == (0.0, 1.0)
-
-
-def test_numbers_that_are_none_are_left_out() -> None:
-    rows = [a_row(100, critic_loss=float("nan")), a_row(200, critic_loss=2.0), a_row(300, 0.5, q=math.inf)]
-    line = line_of(slot_curves(rows), 0, "slot 0", "critic_loss", "")
-    assert line.values == (None, 2.0, None)
-    assert measures_of([slot_curves(rows)]) == ("success", "return", "critic_loss", "q")
 
 
 def test_where_no_success_is_told_the_curves_show_returns() -> None:
@@ -100,13 +91,6 @@ def test_where_no_success_is_told_the_curves_show_returns() -> None:
         told = task_rows([slot], measure=measure)[0]
         assert (told.training, told.evaluated) == (20.0, 21.0)
     assert agent_rows((), [slot], {0: True}, {}, {})[0].training is None
-
-
-def test_slots_of_other_tasks_are_no_seeds() -> None:
-    both, one = learned(0, [a_row(100)]), learned(1, [a_row(100) | {"tasks": {TASKS[0]: {"episodes": 1, "return": 1}}}])
-    assert have_same_tasks([both, both, learned(2, [])])
-    assert not have_same_tasks([both, one])
-    assert have_same_tasks([learned(0, [a_row(2000)]), one])  # it has only begun
 
 
 def test_rows_with_very_many_tasks_do_not_fill_the_page() -> None:
@@ -143,8 +127,8 @@ def test_the_moving_average_has_dots_of_its_own() -> None:
 def test_of_a_long_training_few_rows_are_kept_and_the_curve_stays_what_it_was() -> None:
     rows = [a_row(100 * k, 0.5 + 0.5 * math.sin(k / 900), loss=float(k)) for k in range(1, 20_001)]
     kept = slot_curves(rows)
-    assert len(kept.steps) == len(kept.other["loss"]) == len(kept.times) == MOST_ROWS
-    assert len(kept.success[TASKS[0]].sums) == MOST_ROWS + 1
+    assert len(kept.steps) == len(kept.other["loss"]) == len(kept.times) <= MOST_ROWS
+    assert len(kept.success[TASKS[0]].sums) == len(kept.steps) + 1
     assert kept.success[TASKS[0]].episodes[-1] == 200_000
     line = line_of(kept, 0, "", "success", "")
     assert line.steps[-1] == 2_000_000
@@ -166,12 +150,6 @@ def test_rows_may_come_one_at_a_time_and_are_not_kept(monkeypatch: pytest.Monkey
     assert peak < sum(map(len, lines))
     assert kept == slot_curves([json.loads(line) for line in lines])
     assert len(kept.success) == 20
-
-
-def test_a_curve_without_an_end_fills_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("viewer.curves.MOST_NUMBERS", 1100)
-    rows = (a_row(100 * k, loss=1.0) for k in count(1))
-    assert slot_curves(rows).steps[-1] == 10_000  # 11 a row: the step, the time, the loss, four of each of two tasks
 
 
 def test_a_task_that_comes_late_and_one_that_goes_are_pooled_over_their_own_rows() -> None:

@@ -23,7 +23,6 @@ from viewer_entrance import enter as show_token
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from anchorleg.errors import catalogue
 from anchorleg.live.batches import MOST_SCENE_BYTES
 from viewer.errors import ViewerError
 from viewer.model import PageSnapshot, RunRow, ViewChoice
@@ -309,28 +308,6 @@ def test_a_process_whose_descriptors_are_all_in_use_serves_again_when_there_are_
             line.connect(("127.0.0.1", port))
     wait_for(lambda: asked(port).startswith(b"HTTP/1.1 200 "), "the page")
     assert thread.is_alive()
-
-
-def test_a_page_that_cannot_begin_says_why_although_its_catalogue_cannot_be_opened(source: Counting) -> None:
-    catalogue.cache_clear()
-    said: list[ViewerError] = []
-
-    def is_refused() -> bool:
-        """False: a thread of an earlier test ended meanwhile, and the server had its descriptor."""
-        server = make_server(open_port(0), source, TOKEN)
-        end = threading.Timer(1.0, server.shutdown)
-        end.start()
-        try:
-            with no_free_descriptor():
-                server.serve_forever()
-        except ViewerError as error:
-            said.append(error)
-        end.join()
-        return bool(said)
-
-    wait_for(is_refused, "a page that cannot begin")
-    assert said[0].id == "page.not-served"
-    assert said[0].fields["why"] in str(said[0])
 
 
 @pytest.mark.long
