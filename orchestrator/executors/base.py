@@ -9,13 +9,15 @@ An executor reports; it never decides. Its three answers are kept apart on purpo
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Literal, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic_core import PydanticSerializationError
 
 from anchorleg.words import on_one_line
 
@@ -34,6 +36,25 @@ class Frozen(BaseModel):
         for name in copied.__dict__.keys() - self.__pydantic_fields__.keys():
             del copied.__dict__[name]
         return copied
+
+    def model_dump_json(self, *, indent: int | None = None, **options: Any) -> str:
+        """pydantic's, which has no text for a file's name that is no UTF-8: then Python's own."""
+        try:
+            return super().model_dump_json(indent=indent, **options)
+        except PydanticSerializationError:
+            return json.dumps(self.model_dump(mode="json", **options), indent=indent)
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
+        """pydantic's, which reads no such name either."""
+        try:
+            return super().model_validate_json(json_data, **options)
+        except ValidationError as error:
+            try:
+                value = json.loads(json_data)
+            except ValueError:
+                raise error from None
+        return cls.model_validate(value, **options)
 
 
 class View(Frozen):

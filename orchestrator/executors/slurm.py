@@ -272,7 +272,8 @@ def run_command(command: Sequence[str], env: Mapping[str, str], timeout_s: float
         except BaseException:
             _kill_group(child)
             raise
-    out, words = (text.decode("utf-8", "replace") for text in (stdout, stderr))
+    # Folders have any bytes in their names, and ours must be known again.
+    out, words = stdout.decode("utf-8", "surrogateescape"), stderr.decode("utf-8", "replace")
     return subprocess.CompletedProcess(command, child.returncode, out, words)
 
 

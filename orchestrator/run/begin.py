@@ -116,8 +116,6 @@ def compute_python(config: RunConfig, config_path: Path) -> str:
 def run_dir_of(config: RunConfig, config_path: Path) -> RunDir:
     """The run folder: relative to the config file, `runs/<run_name>` by default. Errors: ConfigError."""
     folder = (config_path.parent / user_path(config.run_dir or f"runs/{config.run_name}")).resolve()
-    if not f"{folder}{config_path.absolute()}".isprintable():
-        raise ConfigError("run-dir.unprintable", path=folder)
     if os.pathsep in str(folder):
         raise ConfigError("run-dir.separator", path=folder, separator=os.pathsep)
     ends = ":" if config.container is None or config.container.runtime == "ch-run" else ":,"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -79,10 +80,28 @@ def said(relay: Relay, *words: str, **env: str) -> tuple[int, bytes]:
 
 
 @pytest.mark.long
-def test_a_run_works_in_a_folder_of_any_letters_in_any_locale_and_in_none_of_any_bytes(new_relay: NewRelay) -> None:
-    relay = new_relay("latin \xfc/odd", total=10, pace_s=0.0)
-    assert said(relay, "start", "--config", str(relay.config), **ASCII)[0] == 0
+@pytest.mark.parametrize(
+    ("name", "locale"),
+    [
+        (b"latin \xfc", ASCII),
+        pytest.param("latin \xfc".encode(), ASCII, marks=pytest.mark.long),
+        pytest.param(b"latin \xfc", UTF8, marks=pytest.mark.long),
+    ],
+)
+def test_a_run_works_in_a_folder_of_any_bytes_in_any_locale(
+    new_relay: NewRelay, name: bytes, locale: dict[str, str]
+) -> None:
+    relay = new_relay(f"{os.fsdecode(name)}/odd", total=10, pace_s=0.0)
+    beside = new_relay("plain", total=10, pace_s=0.0)
+    beside.env["XDG_STATE_HOME"] = relay.env["XDG_STATE_HOME"]
+
+    assert said(relay, "start", "--config", str(relay.config), **locale)[0] == 0
+    assert beside.run("start").code == 0
+
     relay.assert_exactly_once(10)
-    code, out = said(relay, "explain", "0", "odd", **UTF8)  # what is written in one locale is read in another one
-    assert (code, b"Traceback" in out) == (0, False)
-    new_relay(os.fsdecode(b"bytes \xfc/odd")).run("start").assert_refused(2, "[run-dir.unprintable]")
+    assert {line.split(b"\t")[0] for line in said(relay, "runs", **locale)[1].splitlines()} == {b"odd", b"plain"}
+    assert [said(relay, "status", one)[0] for one in ("odd", "plain")] == [0, 0]
+    for words in (("start", "odd"), ("logs", "0", "odd"), ("explain", "0", "odd")):
+        code, out = said(relay, *words, **UTF8)  # what is written in one locale is read in another one
+        assert (code, b"Traceback" in out) == (0, False), (words, out)
+    assert json.loads(said(relay, "status", "odd", "--json", **locale)[1])["run_dir"] == str(relay.run_dir)

@@ -44,6 +44,26 @@ def test_a_node_that_cannot_start_a_job_is_not_a_person_who_cancels_it(
 
 
 @pytest.mark.long
+def test_a_job_that_slurm_holds_after_a_failed_launch_is_submitted_anew(
+    private_slurm: PrivateSlurm, new_relay: NewRelay, tmp_path: Path
+) -> None:
+    """Only jobs that may be requeued are held; a site's submit plugin can make ours so, an update stands for it."""
+    slurm = private_slurm(nodes=2, overrides=failing_prolog(tmp_path))
+    relay = on_slurm(new_relay, slurm, total=60, slurm={"extra": ["--hold"]})
+    controller = relay.spawn("start")
+    slurm.wait_for(lambda: rows_of(slurm, relay), "the job")
+    held = str(rows_of(slurm, relay)[0].job_id)
+    slurm.ask("scontrol", "update", f"JobId={held}", "Requeue=1")
+    slurm.ask("scontrol", "release", held)
+    slurm.wait_for(lambda: [str(row.job_id) for row in rows_of(slurm, relay)] not in ([], [held]), "the next job")
+    slurm.ask("scontrol", "release", str(ever(slurm, relay)[-1].job_id))
+
+    assert relay.ended(controller) == 0, relay.output()
+    relay.assert_exactly_once(60)
+    assert ends(slurm, relay) == ["CANCELLED", "COMPLETED"]
+
+
+@pytest.mark.long
 def test_a_job_that_runs_and_never_begins_is_replaced(
     private_slurm: PrivateSlurm, new_relay: NewRelay, tmp_path: Path
 ) -> None:

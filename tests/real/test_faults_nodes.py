@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from relay import NewRelay, Relay
@@ -154,3 +156,30 @@ def assert_nothing_was_submitted_twice(slurm: SlurmCluster, relay: Relay) -> Non
     assert ends(slurm, relay) == ["COMPLETED", "COMPLETED"]
     assert [len(tokens_of(relay, attempt)) for attempt in (0, 1)] == [1, 1]
     assert relay.status()["slots"][0]["failures"] == 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("lost", ["its interpreter", "its code"])
+def test_what_the_run_itself_has_lost_accuses_no_node(
+    private_slurm: PrivateSlurm, new_relay: NewRelay, tmp_path: Path, lost: str
+) -> None:
+    slurm = private_slurm(nodes=1)
+    python = tmp_path / "python"
+    python.symlink_to(Path(sys.executable).resolve())
+    relay = on_slurm(new_relay, slurm, total=TOTAL, held_at=10, slots=2, python=str(python))
+    controller = relay.spawn("start")
+    for slot in (0, 1):
+        relay.wait_for_step(5, slot)
+
+    (code,) = (relay.run_dir / "code").glob("*/anchorleg/words.py")
+    gone = python if lost == "its interpreter" else code
+    gone.rename(away := tmp_path / "away")
+    for slot in (0, 1):
+        hand_over(relay, slot)
+    relay.wait_for(lambda: all(sum(e["slot"] == slot for e in relay.events("ended")) > 3 for slot in (0, 1)), "deaths")
+    away.rename(gone)
+    relay.release()
+
+    assert relay.ended(controller) == 0, relay.output()
+    assert {event["verdict"] for event in relay.events("ended")} == {"handed over", "crashed", "finished"}
+    assert relay.events("node excluded") == []

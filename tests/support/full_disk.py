@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
+
+from daemons import PATIENCE_S
+
+
+def fill_inodes(where: Path) -> Path:
+    """Take the last inode of a tmpfs. Returns the folder of what has them."""
+    told = os.statvfs(where)
+    in_use = told.f_files - told.f_ffree
+    done = ["mount", "-o", f"remount,nr_inodes={in_use + 64}", str(where)]
+    subprocess.run(done, check=True, timeout=PATIENCE_S)
+    ballast = where / "ballast"
+    ballast.mkdir()
+    for number in range(100):
+        try:
+            (ballast / str(number)).touch()
+        except OSError:
+            break
+    return ballast
 
 
 def fill(where: Path) -> Path:
