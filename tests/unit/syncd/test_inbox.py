@@ -133,6 +133,7 @@ class TestArriving:
             (RUN, -1, sha(b""), 5, "name"),
             (RUN, 0, "../../../etc/passwd", 5, "name"),
             (RUN, 0, sha(b"").upper(), 5, "name"),
+            (RUN, 0, f"{sha(b'')}/../../x", 5, "name"),
             (RUN, 0, sha(b""), 0, "size"),
             (RUN, 0, sha(b""), MAX_SEGMENT_BYTES + 1, "size"),
             (RUN, 7, sha(b""), 5, "other_run"),

@@ -294,6 +294,15 @@ def test_a_curve_that_is_none_is_left_out(server: Server, mirror: Mirror, conten
     assert bring_all(mirror, server) == 0
 
 
+def test_a_curve_that_changed_on_its_way_is_left_out(server: Server, mirror: Mirror) -> None:
+    write_metrics(server.shared.slot(RUN, 0), "metrics", [{"step": 1}])
+    [offer] = mirror.wanted(server.offers(), changed=True)
+    server.swapped[offer.path] = b'{"step":2}\n'
+    with refused("policy.left-out"):
+        mirror.bring(offer, server.fetch)
+    assert (files_of(mirror), len(server.fetched)) == (set(), FETCHES)
+
+
 class Dead(BaseException):
     """A kill."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from disk_order import disk_order
 from hypothesis import given
 from hypothesis import strategies as st
 from refused import refused
@@ -56,6 +57,13 @@ def test_a_full_disk_is_one_sentence_and_leaves_no_part(tmp_path: Path, monkeypa
     with refused("storage.unwritable", why="No space left on device"):
         box.offer(RUN, 0, b"data")
     assert [path for path in (tmp_path / "outbox").rglob("*") if path.is_file()] == []
+
+
+def test_a_segment_is_durable_when_it_is_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = disk_order(monkeypatch, tmp_path / "outbox")
+    assert Outbox(tmp_path).offer(RUN, 0, b"data")
+    assert [each.partition(" ")[0] for each in asked] == ["fsync", "replace", "fsync"]
+    assert asked[-1] == f"fsync new/{RUN}/0"
 
 
 def test_tidying_removes_only_what_lost_its_writer(tmp_path: Path) -> None:

@@ -166,6 +166,7 @@ class TestClearingAway:
             self.age(place, manifest.version, 2 * UNLISTED_S, now)
         assert collect(place, now=now, keep=Keep(newest=2)) == []
         assert store.versions(place) == [(0, 3), (0, 4)]
+        assert collect(place, now=now + UNLISTED_S / 2, keep=Keep(newest=2)) == []
         assert same(store.read(place, manifests[0]), store.rounded(tensors(0)))
         assert collect(place, now=now + UNLISTED_S + 1, keep=Keep(newest=2)) == []
         assert len(files_below(place.blobs)) == 2
