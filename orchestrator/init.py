@@ -106,7 +106,4 @@ def summary(partition: Partition | None) -> str:
     if partition is None:
         return "no Slurm here, so jobs run on this machine."
     kinds = ", ".join(f"{count}x {kind or 'GPU'}" for kind, count in partition.gpus.items()) or "no GPU"
-    slots = slots_for(partition)
-    words = "1 slot, one job at a time" if slots == 1 else f"{slots} slots, at most {slots} jobs at once"
-    few = f", because it has {counted(slots, 'GPU')}" if slots < USUAL_SLOTS else ""
-    return f"partition {partition.name} ({kinds} a node), {words}{few}."
+    return f"partition {partition.name} ({kinds} a node), {counted(slots_for(partition), 'slot')}."

@@ -39,8 +39,8 @@ CUT: tuple[str, ...] = (
     "orchestrator goodput*: json.run_dir",
     "orchestrator goodput*: json.stale",
     "orchestrator doctor*: json.findings",
-    "orchestrator doctor*: json.facts.host.no_cron",
-    "orchestrator doctor*: json.facts.run.cron_host",
+    "orchestrator doctor*: json.facts",
+    "orchestrator doctor*: json.reasons",
 )
 #: Keys whose values are of this process, this machine or this moment, at any depth.
 OF_THE_MOMENT = {"pid", "host", "wall_s", "took_s", "seconds", "latency_s", "steps_per_second", "rate", "process"}

@@ -30,32 +30,28 @@ SLOTS_SHOWN = 8
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What a command would do: `actions`, and what else there is to know, a sentence each: `notes` before them,
-    `afterwards` behind.
-    """
+    """What a command would do: `actions`, and before them what else there is to know, a sentence each."""
 
     command: str
     run_name: str
     run_dir: str
     actions: tuple[Action, ...]
     notes: tuple[str, ...] = ()
-    afterwards: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
         """For people."""
-        submits = [action for action in self.actions if isinstance(action, Submit)]
-        more = submits[SLOTS_SHOWN:]
+        more = [action for action in self.actions if isinstance(action, Submit)][SLOTS_SHOWN:]
         acts = [_words(action) for action in self.actions if action not in more]
         if more:
             acts.append(f"would submit {counted(len(more), 'more job')}, for {slots_words([a.slot for a in more])}")
         acts = acts or [f"`orchestrator {self.command}` would do nothing now."]
-        return [*self.notes, *acts, *self.afterwards, "Nothing was done."]
+        return [*self.notes, *acts, "Nothing was done."]
 
     def as_json(self) -> str:
         """For machines: each action with its `kind`."""
         acts = [{"kind": type(action).__name__, **asdict(action)} for action in self.actions]
         value = {"command": self.command, "run_name": self.run_name, "run_dir": self.run_dir}
-        return json.dumps({**value, "actions": acts, "notes": (*self.notes, *self.afterwards)}, indent=2)
+        return json.dumps({**value, "actions": acts, "notes": self.notes}, indent=2)
 
 
 def _words(action: Action) -> str:
@@ -85,8 +81,8 @@ def dry_start(asked: StartRequest) -> Rehearsal:
         order = [slot.index for slot in in_turn([Slot(index=slot) for slot in range(config.slots)], turns_of(config))]
         actions = tuple(Submit(slot, 0, "") for slot in order[:places])
         left = sorted(order[places:])
-        waits = f"{slots_words(left)} would wait for room: slurm.max_jobs is {places}"
-        return Rehearsal("start", name, str(run_dir.path), actions, tuple(notes), (waits,) if left else ())
+        notes += [f"{slots_words(left)} would wait for room: slurm.max_jobs is {places}"] if left else []
+        return Rehearsal("start", name, str(run_dir.path), actions, tuple(notes))
     before = load_run(run_dir)
     if has_begun(run_dir):
         check_identity(before.identity, training_identity(config), config, run_dir)
