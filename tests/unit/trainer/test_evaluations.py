@@ -232,3 +232,22 @@ def test_a_disk_that_stays_full_stops_the_evaluations_and_not_the_training(tmp_p
     attempt = Attempt(tmp_path, evaluation_interval=100)
     assert (attempt.code, attempt.evaluated) == (0, [500, 600])
     assert attempt.told("the evaluation of step 300 is left out: its checkpoint was not written")
+
+
+def test_jobs_that_ended_an_evaluation_do_not_count_as_jobs_that_it_does_not_fit_into(tmp_path):
+    for attempt, ended in enumerate((True, False, True)):
+        folder = tmp_path / "attempts" / str(attempt)
+        folder.mkdir(parents=True)
+        (folder / EVALUATING).write_text('{"step": 10, "begun": true}\n{"step": 20, "left_out": "gone"}\n')
+        (folder / EVALUATIONS).write_text('{"step": 10}\n' if ended else "")
+        begun_at = {"attempt": 0, "step": 20, "checkpoint": "20"} if attempt else {"attempt": None}
+        (folder / "parent.json").write_text(json.dumps(begun_at))
+    past = read_past(tmp_path)
+    assert (past.unfinished, past.left_out) == ({10: 1}, {20})
+    assert past.pending([10, 20, 30]) == (30,)
+
+
+def test_how_long_evaluations_take_changes_nothing_of_the_run(tmp_path):
+    quick, slow = (Attempt(tmp_path / str(ticks), ticks=ticks, evaluation_interval=100) for ticks in (1, 90))
+    assert slot_digest(quick.job.slot_dir) == slot_digest(slow.job.slot_dir)
+    assert slow.evaluated == [100, 200, 300, 400, 500, 600]
