@@ -1,8 +1,8 @@
 """What `syncd` costs: one idle laptop, and twenty on one host, each figure beside its budget.
 
 `python bench/weight_class.py [LAPTOPS] [PUBLICATIONS] [IDLE_S]` starts real `syncd watch` processes against a real sshd
-on loopback. `idle`: processor time of one laptop (with its ssh) and of its server while nothing happens, over `ssh` and
-over paramiko. `class`: LAPTOPS over `ssh` at once; the time from a publication to the last laptop's verified file, the
+on loopback. `idle`: processor time of one laptop (with its ssh) and of its server while nothing happens, over `ssh`.
+`class`: LAPTOPS over `ssh` at once; the time from a publication to the last laptop's verified file, the
 memory of a laptop's process and of its server (what they share is counted by halves), and the processor time of all
 of them for one policy and laptop. Writes weight_class.csv. Linux only.
 """
@@ -44,11 +44,11 @@ MEMORY_BUDGET_MB = 50.0
 POLICY_BUDGET_MS = 25.0
 
 
-def start(stack: ExitStack, server: Sshd, shared: Path, scratch: Path, name: str, carrier: str) -> Watcher:
+def start(stack: ExitStack, server: Sshd, shared: Path, scratch: Path, name: str) -> Watcher:
     """One laptop that is connected."""
     laptop = server.new_client(name)
     env = settled(laptop, server, shared)
-    watcher = stack.enter_context(watching(scratch / name, "--transport", carrier, "", env=env))
+    watcher = stack.enter_context(watching(scratch / name, "", env=env))
     watcher.live()
     return watcher
 
@@ -64,10 +64,10 @@ def memory_mb(pid: int) -> float:
     return int(facts["Pss"].split()[0]) / 1000
 
 
-def idle(carrier: str, seconds: float, server: Sshd, shared: Path, scratch: Path) -> list[list[object]]:
+def idle(seconds: float, server: Sshd, shared: Path, scratch: Path) -> list[list[object]]:
     """Rows: processor time of one laptop and of its server in 5 s of waiting."""
     with ExitStack() as stack:
-        watcher = start(stack, server, shared, scratch, f"idle-{carrier}", carrier)
+        watcher = start(stack, server, shared, scratch, "idle")
         time.sleep(SETTLE_S)
         sides = {"laptop": with_children([watcher]), "server": server.processes()}
         before = {side: figures.processor_s_of(pids) for side, pids in sides.items()}
@@ -75,7 +75,7 @@ def idle(carrier: str, seconds: float, server: Sshd, shared: Path, scratch: Path
         time.sleep(seconds)
         fives = (time.monotonic() - began) / 5
         spent = {side: 1e3 * figures.processor_s_since(used) / fives for side, used in before.items()}
-        return [row(f"idle, {carrier}, {side}: ms of CPU in 5 s", ms, IDLE_BUDGET_MS) for side, ms in spent.items()]
+        return [row(f"idle, {side}: ms of CPU in 5 s", ms, IDLE_BUDGET_MS) for side, ms in spent.items()]
 
 
 def arrived_at(watcher: Watcher, version: store.Version) -> float:
@@ -88,7 +88,7 @@ def arrived_at(watcher: Watcher, version: store.Version) -> float:
 def many(laptops: int, publications: int, server: Sshd, shared: Path, scratch: Path) -> list[list[object]]:
     """Rows: latency, memory and processor time of `laptops` at once."""
     with ExitStack() as stack:
-        watchers = [start(stack, server, shared, scratch, f"laptop-{k}", "openssh") for k in range(laptops)]
+        watchers = [start(stack, server, shared, scratch, f"laptop-{k}") for k in range(laptops)]
         time.sleep(SETTLE_S)
         before = figures.processor_s_of([*with_children(watchers), *server.processes()])
         last, all_of_them = [], []
@@ -133,7 +133,7 @@ def main() -> None:
         scratch = Path(name)
         shared = scratch / "shared"
         publish_one(store.Shared(shared), 1, 1, wide=WIDE)
-        rows = [line for carrier in ("openssh", "paramiko") for line in idle(carrier, idle_s, server, shared, scratch)]
+        rows = idle(idle_s, server, shared, scratch)
         rows += many(laptops, publications, server, shared, scratch)
     figures.save("weight_class", ["what", "measured", "budget", "kept"], rows)
 

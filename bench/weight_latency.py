@@ -1,7 +1,7 @@
 """How long a policy takes from its publication to a verified file on a laptop.
 
 `python bench/weight_latency.py [PUBLICATIONS]` publishes MT10-sized actors into a shared folder behind a real sshd on
-loopback. Three laptops watch it at once: ours over `ssh`, ours over paramiko, and the usual way, `rsync -a` over a
+loopback. Two laptops watch it at once: ours over `ssh`, and the usual way, `rsync -a` over a
 fresh ssh every 5 s. Writes weight_latency.csv.
 """
 
@@ -27,10 +27,10 @@ from sshd import Laptop, Sshd, missing_sshd_parts, throw_away_sshd  # noqa: E402
 
 from syncd import store  # noqa: E402
 from syncd.laptop.mirror import Mirror  # noqa: E402
-from syncd.transports.factory import open_transport  # noqa: E402
+from syncd.transports import open_transport  # noqa: E402
 
 RSYNC_EVERY_S = 5.0
-OURS = ("openssh", "paramiko")
+OURS = ("openssh",)
 #: Columns of a policy's first tensor: an MT10 actor takes as many bytes.
 WIDE = 2_000
 SETTLE_S = 15.0
@@ -52,7 +52,7 @@ class Watcher:
         """News until the end, each verified and made visible as the daemon does."""
         mirror = Mirror(self.folder)
         remote = self.server.remote(self.laptop, self.shared, ssh_config=None)
-        transport = open_transport(remote, self.name, client=self.name)  # type: ignore[arg-type]
+        transport = open_transport(remote, client=self.name)
         news = transport.listing()
         while not self.ended.is_set():
             for offer in mirror.wanted(news.offers, changed=True):

@@ -13,7 +13,7 @@ import typer
 
 from anchorleg.output import end_with_error, ending_well, words_of
 from syncd.commands import inbox, serve, service, setup, status, sync
-from syncd.errors import StorageError, SyncError
+from syncd.errors import ConfigError, StorageError, SyncError
 
 app = typer.Typer(
     help="Bring policies from a cluster's shared folder to other machines, and their experience back.",
@@ -57,11 +57,18 @@ def _common(
     """Bring policies from a cluster's shared folder to other machines, and their experience back."""
 
 
+def _run() -> None:
+    """Errors: ConfigError for an option that is no more; all of the commands."""
+    if any(word.partition("=")[0] == "--transport" for word in sys.argv):
+        raise ConfigError("command.no-transport")
+    app()
+
+
 def main() -> None:
     """Entry point: every known error becomes one sentence and its exit code."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     try:
-        ending_well(app)
+        ending_well(_run)
     except SyncError as error:
         end_with_error("syncd", error, error.exit_code)
     except OSError as error:

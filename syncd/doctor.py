@@ -23,7 +23,7 @@ from syncd.laptop.lock import holder
 from syncd.laptop.status import read_status
 from syncd.remote import Remote
 from syncd.shared.inbox import InboxLimits
-from syncd.transports.factory import choose_transport, open_transport
+from syncd.transports import open_transport
 from syncd.wire.protocol import Standing
 
 #: A mirror keeps three policies a slot, and an outbox of 256 MiB: below this they may not find room.
@@ -126,7 +126,7 @@ def gather(remote: Remote, folder: Path, settings: Settings, name: str) -> Lapto
         is_local=remote.is_local,
         folder=short_path(folder),
         host_key=host_key,
-        visit=None if host_key.state in {"unknown", "changed"} else _visited(remote, settings, name),
+        visit=None if host_key.state in {"unknown", "changed"} else _visited(remote, name),
         free_bytes=free_room(nearest_folder(folder))[0],
         quota_left_bytes=max(0, min(quotas)) if quotas else None,
         filesystem=filesystem_of(nearest_folder(folder)),
@@ -150,9 +150,9 @@ def _seen_key(remote: Remote) -> HostKeyFacts:
     return HostKeyFacts(state="known" if key in known else "unknown", fingerprint=key.fingerprint)
 
 
-def _visited(remote: Remote, settings: Settings, name: str) -> Visit:
+def _visited(remote: Remote, name: str) -> Visit:
     try:
-        transport = open_transport(remote, settings.transport, client=name)
+        transport = open_transport(remote, client=name)
         try:
             offers = transport.listing().offers
             facts = transport.facts()
@@ -160,8 +160,7 @@ def _visited(remote: Remote, settings: Settings, name: str) -> Visit:
             transport.close()
     except SyncError as error:
         kind = "RemoteError" if isinstance(error, RemoteError) else type(error).__name__
-        chosen = choose_transport(remote, settings.transport)
-        return Visit(transport=chosen, error=kind, sentence=f"{error.with_id()}")
+        return Visit(transport="local" if remote.is_local else "openssh", error=kind, sentence=f"{error.with_id()}")
     return Visit(
         transport=transport.name, version=facts.version, clock_offset_s=facts.clock_offset_s, standing=facts.standing,
         contributor=facts.contributor, policies=sum(offer.kind == "manifest" for offer in offers),

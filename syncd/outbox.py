@@ -29,7 +29,7 @@ from anchorleg.words import printable
 from syncd.errors import ConfigError, StorageError
 from syncd.shared.disk import writing
 from syncd.shared.layout import NAME, SHA256, SLOT, files_in, folder_names, read_hint
-from syncd.wire.transport import SegmentVerdict
+from syncd.wire.protocol import SegmentVerdict
 
 #: A living client's word (DIR/state/status.json) is 5 s old at most, or as old as one try to connect takes.
 SILENT_AFTER_S = 90.0

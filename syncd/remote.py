@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
@@ -18,8 +17,6 @@ _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@\\-]{0,80}")
 _HOST = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]{0,254}")
 #: Longer than any system allows a path to be.
 _LONGEST_PATH = 4096
-
-TransportName = Literal["auto", "openssh", "paramiko", "local"]
 
 
 def _is_plain(text: str) -> bool:

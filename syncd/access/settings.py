@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from anchorleg.files import write_bytes
 from anchorleg.places import own_folder, user_path
 from anchorleg.words import did_you_mean
 from syncd.errors import ConfigError, InvalidFieldError
-from syncd.remote import Remote, TransportName
+from syncd.remote import Remote
 from syncd.shared.disk import writing
 from syncd.shared.layout import NAME
 
@@ -40,9 +40,13 @@ class Settings(BaseModel):
 
     remote: Remote | None = Field(default=None, description="The other side; None before `syncd setup`.")
     folder: Path = Field(default=DEFAULT_FOLDER, description="The mirror on this machine (DIR).")
-    transport: TransportName = Field(default="auto", description="auto: openssh where `ssh` is there, else paramiko.")
     bwlimit: int = Field(default=0, ge=0, le=MOST_KIB_S, description="KiB a second each way; 0: no limit.")
     name: str | None = Field(default=None, description="Contributor name: the inbox over there is called so.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_earlier_versions(cls, value: Any) -> Any:
+        return {name: each for name, each in value.items() if name != "transport"} if isinstance(value, dict) else value
 
     @field_validator("name")
     @classmethod

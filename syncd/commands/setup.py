@@ -60,7 +60,7 @@ def setup(
     """
     from syncd.access.settings import load_settings
 
-    settings = Way(None, bwlimit).over(load_settings())
+    settings = Way(bwlimit).over(load_settings())
     if (friend is None) != (friend_key is None) or (friend_checkpoints and friend is None):
         raise ConfigError("friend.both")
     if remote or friend is None:
@@ -191,7 +191,7 @@ def _surveyed(place: Remote, where: Endpoint, own: OwnKey, command: str | None) 
 
 def _tried(place: Remote, name: str) -> tuple[str | None, int]:
     """(how the other side calls us, policies on offer), over a real connection."""
-    from syncd.transports.openssh import OpensshTransport
+    from syncd.transports import OpensshTransport
 
     transport = OpensshTransport(place, name)
     try:

@@ -16,7 +16,7 @@ import typer
 from anchorleg.files import is_full
 from anchorleg.output import ReaderGoneError
 from syncd.access.settings import Settings
-from syncd.commands.way import FolderArgument, LimitOption, RemoteArgument, TransportOption, Way, connect, places
+from syncd.commands.way import FolderArgument, LimitOption, RemoteArgument, Way, connect, places
 from syncd.errors import ConfigError, RemoteError, StorageError
 from syncd.remote import Remote
 from syncd.shared.disk import disk_errors
@@ -41,22 +41,18 @@ CheckpointsOption = Annotated[
     typer.Option("--checkpoints", help="Also the newest whole checkpoints: large, goes on where it broke."),
 ]
 
-#: A transport's name and why it was chosen, in a report.
-BY_RSYNC = ("rsync", "--rsync asks for it")
-
 
 def pull(
     remote: RemoteArgument = "",
     folder: FolderArgument = "",
     seconds: SecondsArgument = 0.0,
-    transport: TransportOption = None,
     bwlimit: LimitOption = None,
     checkpoints: CheckpointsOption = False,
     rsync: Annotated[bool, typer.Option("--rsync", help="By `rsync`, where no syncd may run over there.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Fetch the newest policies and curves into DIR."""
-    way = Way(transport, bwlimit, by_rsync=rsync)
+    way = Way(bwlimit, by_rsync=rsync)
     _run("pull", remote, folder, seconds, way, as_json=as_json, checkpoints=checkpoints)
 
 
@@ -64,36 +60,33 @@ def push(
     remote: RemoteArgument = "",
     folder: FolderArgument = "",
     seconds: SecondsArgument = 0.0,
-    transport: TransportOption = None,
     bwlimit: LimitOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Send the experience that waits in DIR's outbox."""
-    _run("push", remote, folder, seconds, Way(transport, bwlimit), as_json=as_json)
+    _run("push", remote, folder, seconds, Way(bwlimit), as_json=as_json)
 
 
 def bidirectional(
     remote: RemoteArgument = "",
     folder: FolderArgument = "",
     seconds: SecondsArgument = 0.0,
-    transport: TransportOption = None,
     bwlimit: LimitOption = None,
     checkpoints: CheckpointsOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Fetch policies and curves, and send experience."""
-    way = Way(transport, bwlimit)
+    way = Way(bwlimit)
     _run("bidirectional", remote, folder, seconds, way, as_json=as_json, checkpoints=checkpoints)
 
 
 def watch(
     remote: RemoteArgument = "",
     folder: FolderArgument = "",
-    transport: TransportOption = None,
     bwlimit: LimitOption = None,
 ) -> None:
     """Stay connected: policies arrive as they are published, experience leaves as it is made. Ctrl-C ends it."""
-    _watch(remote, folder, Way(transport, bwlimit), waits=False)
+    _watch(remote, folder, Way(bwlimit), waits=False)
 
 
 def watch_in_background(remote: str, folder: str) -> None:
@@ -119,7 +112,7 @@ def _run(
     settings, place, mirror = places(remote, folder)
     if checkpoints and place.is_local:
         raise ConfigError("sync.local-checkpoints", remote=place)
-    if way.by_rsync and (place.is_local or way.transport is not None):
+    if way.by_rsync and place.is_local:
         raise ConfigError("sync.rsync-local")
     if every_s:
         if as_json or checkpoints:
@@ -156,14 +149,14 @@ def _once(
         if way.by_rsync:
             from syncd.laptop.rsync import RsyncCheckpoints, RsyncPull
 
-            pull, chosen = RsyncPull(place, mirror, way.over(settings).bwlimit, arrived=arrived), BY_RSYNC
+            pull, name = RsyncPull(place, mirror, way.over(settings).bwlimit, arrived=arrived), "rsync"
             with disk_errors(mirror):
-                pull.all()
+                pull.look()
             counts, source = pull.counts, RsyncCheckpoints(place, mirror, way.over(settings).bwlimit)
         else:
             connection = connect(settings, place, way)
             stack.callback(connection.close)
-            chosen = (connection.name, connection.chosen_because)
+            name = connection.name
             counts = sync_once(connection, mirror, wishes, arrived=lambda arrival, _announced: arrived(arrival))
             source = ServedCheckpoints(connection)
         if checkpoints:
@@ -171,7 +164,7 @@ def _once(
                 brought = fetch_newest(source, mirror, trouble=counts.troubles.append)
     waiting = Outbox(mirror).count()
     if as_json:
-        print(json.dumps(_report(counts, str(place), mirror, chosen, waiting, brought), indent=2))
+        print(json.dumps(_report(counts, str(place), mirror, name, waiting, brought), indent=2))
     else:
         for line in views.moved_lines(counts, pull=wishes.pull, push=wishes.push, waiting=waiting, remote=str(place)):
             print(line)
@@ -182,14 +175,13 @@ def _once(
 
 
 def _report(
-    counts: ExchangeCounts, remote: str, mirror: Path, chosen: tuple[str, str], waiting: int, brought: list[str]
+    counts: ExchangeCounts, remote: str, mirror: Path, transport: str, waiting: int, brought: list[str]
 ) -> dict[str, Any]:
     manifests = [arrival.manifest for arrival in counts.policies if arrival.manifest is not None]
     return {
         "remote": remote,
         "folder": str(mirror),
-        "transport": chosen[0],
-        "chosen_because": chosen[1],
+        "transport": transport,
         "policies": [
             {
                 "run_id": each.run_id,

@@ -8,27 +8,17 @@ import socket
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from anchorleg.places import account_name
 from syncd.access.settings import MOST_KIB_S, Settings, load_settings, parse_remote
 from syncd.errors import ConfigError
-from syncd.remote import Remote, TransportName
+from syncd.remote import Remote
 
 if TYPE_CHECKING:
     from syncd.wire.session import Session
-
-_NAMES = get_args(TransportName)
-
-
-def _transport(text: str) -> str:
-    """Errors: ConfigError."""
-    if text not in _NAMES:
-        raise ConfigError("transport.unknown", transport=text, known=", ".join(_NAMES))
-    return text
-
 
 RemoteArgument = Annotated[
     str, typer.Argument(metavar="REMOTE", help='[user@]host:path or a folder; left out or "": what `setup` stored.')
@@ -37,15 +27,6 @@ FolderArgument = Annotated[
     str, typer.Argument(metavar="DIR", help='The mirror on this machine; left out or "": as `setup` stored.')
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
-TransportOption = Annotated[
-    str | None,
-    typer.Option(
-        "--transport",
-        parser=_transport,
-        metavar="|".join(_NAMES),
-        help="auto: openssh where `ssh` is installed, else paramiko.",
-    ),
-]
 LimitOption = Annotated[
     int | None,
     typer.Option(
@@ -59,16 +40,14 @@ LEAST_KIB_S = 16
 
 @dataclass(frozen=True)
 class Way:
-    """What the command line says of it; None: as stored. `by_rsync`: by no transport of ours."""
+    """What the command line says of it; None: as stored. `by_rsync`: by no program of ours over there."""
 
-    transport: str | None = None
     bwlimit: int | None = None
     by_rsync: bool = False
 
     def over(self, settings: Settings) -> Settings:
         """`settings` with what was said here in its place. Errors: ConfigError."""
-        said = {"transport": self.transport, "bwlimit": self.bwlimit}
-        merged = settings.model_copy(update={name: value for name, value in said.items() if value is not None})
+        merged = settings if self.bwlimit is None else settings.model_copy(update={"bwlimit": self.bwlimit})
         if 0 < merged.bwlimit < LEAST_KIB_S:
             raise ConfigError("transport.limit-too-low", limit=merged.bwlimit, least=LEAST_KIB_S)
         return merged
@@ -98,13 +77,10 @@ def _takes_in(inboxes: Path) -> bool:
 
 
 def connect(settings: Settings, place: Remote, way: Way) -> Session:
-    """Open the transport that `way` and `settings` want. Errors: as `open_transport`."""
-    from syncd.transports.factory import open_transport
+    """Errors: as `open_transport`."""
+    from syncd.transports import open_transport
 
-    merged = way.over(settings)
-    chosen = "auto" if place.is_local and way.transport is None else merged.transport
-    client = settings.name or default_name()
-    return open_transport(place, chosen, client=client, bwlimit=merged.bwlimit)
+    return open_transport(place, client=settings.name or default_name(), bwlimit=way.over(settings).bwlimit)
 
 
 def default_name() -> str:

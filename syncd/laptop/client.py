@@ -21,7 +21,6 @@ from syncd.laptop.backoff import Backoff, Moment, jittered, made_progress, slept
 from syncd.laptop.exchange import RELIST_AFTER_S, Exchange, ExchangeCounts
 from syncd.laptop.liveagents import LiveAgents
 from syncd.laptop.mirror import Arrival, Mirror
-from syncd.laptop.ownagents import OwnAgents
 from syncd.laptop.status import StatusWriter
 from syncd.outbox import Outbox
 from syncd.shared.disk import disk_errors
@@ -123,8 +122,9 @@ class Client:
         self._moment, self._sleep, self._chance = moment, sleep, chance
         self._mirror, self._outbox = Mirror(folder), Outbox(folder)
         steady = lambda: moment().monotonic_s  # noqa: E731
-        self._agents = LiveAgents(self._mirror, say=self._voice_trouble, pull=wishes.pull, monotonic=steady)
-        self._own = OwnAgents(folder, say=self._voice_trouble, push=wishes.push, monotonic=steady)
+        self._agents = LiveAgents(
+            self._mirror, say=self._voice_trouble, pull=wishes.pull, push=wishes.push, monotonic=steady
+        )
         self._was_live = False
         self._last_said = ""
         self._clock_offset_s: float | None = None
@@ -196,7 +196,6 @@ class Client:
         transport = exchange.transport
         self.writer.tell("syncing")
         self._agents.begin()
-        self._own.begin()
         exchange.take(transport.listing(), announced=False)
         self._was_live = True
         round_at = self._moment().monotonic_s
@@ -211,14 +210,13 @@ class Client:
                     round_at = self._moment().monotonic_s + jittered(self._wishes.every_s, self._chance())
             self._describe(exchange)
             self._tidy()
-            self._agents.turn(transport, lambda: not exchange.wants_policy())
-            self._own.turn(transport, lambda: not exchange.more_waits)
+            self._agents.turn(transport, lambda: not exchange.wants, lambda: not exchange.more_waits)
             before = self._moment()
             busy = is_round and (exchange.wants or exchange.more_waits)
             patience_s = RELIST_AFTER_S if exchange.something_was_gone else LISTEN_S
             if (to_round_s := round_at - before.monotonic_s) > 0:
                 patience_s = min(patience_s, to_round_s)
-            patience_s = min(patience_s, self._own.wait_s)
+            patience_s = min(patience_s, self._agents.wait_s)
             planned_s = 0.0 if busy else patience_s
             news = transport.wait(planned_s)
             if slept(before, self._moment(), planned_s):
@@ -232,8 +230,7 @@ class Client:
         self._clock_offset_s = facts.clock_offset_s
         self.writer.facts(facts)
         if self.writer.status.state != "live" and not exchange.wants:
-            way = exchange.transport.name + (f": {why}" if (why := exchange.transport.chosen_because) else "")
-            self._voice(f"connected to {self.writer.status.remote} ({way})")
+            self._voice(f"connected to {self.writer.status.remote} ({exchange.transport.name})")
             self.writer.tell("live", error="")
         self.writer.tell(unfetched=exchange.unfetched)
 

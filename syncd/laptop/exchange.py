@@ -16,8 +16,9 @@ from syncd.laptop.backoff import DISK_RETRY_S, later
 from syncd.laptop.mirror import Arrival, Mirror
 from syncd.outbox import Outbox, OutboxFile, count_reason
 from syncd.shared.layout import AVERAGED
+from syncd.wire.protocol import SegmentVerdict
 from syncd.wire.session import Session
-from syncd.wire.transport import MAX_FILES, News, Offer, Receipt, SegmentVerdict
+from syncd.wire.transport import MAX_FILES, News, Offer, Receipt
 
 #: Some 0.7 MB: what is sent in one go before news are looked at again.
 SEND_AT_ONCE = 32
@@ -167,10 +168,6 @@ class Exchange:
     def wants(self) -> bool:
         """Whether something can be fetched now."""
         return bool(self._wanted) and self._monotonic() >= self._fetch_from
-
-    def wants_policy(self) -> bool:
-        """Whether a policy waits to be fetched: what is only looked at goes after it."""
-        return any(offer.kind == "manifest" for offer, _ in self._wanted.values())
 
     @property
     def unfetched(self) -> int:

@@ -28,9 +28,9 @@ from syncd.shared.curves import CHUNK_ROWS, MAX_CHUNK_BYTES, chunk_of_file
 from syncd.shared.inbox import Inbox
 from syncd.shared.layout import AVERAGED, NAME, SLOT, Shared, SlotPlace, Version, put, put_json, put_once
 from syncd.shared.manifest import MAX_MANIFEST_BYTES, Blob, Manifest, parse_manifest
+from syncd.shared.offers import prune_live
 from syncd.shared.retention import MIRRORS, collect, sweep_slot
 from syncd.store import decoded, hinted, read_manifest, unpack, versions
-from syncd.wire.scenes import prune_live
 from syncd.wire.transport import Offer
 
 #: A file that arrives with another sum was damaged on its way; one that does so each time is bad.

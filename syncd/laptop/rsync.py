@@ -1,9 +1,8 @@
 """`syncd pull --rsync`: policies, curves and checkpoints by the `rsync` program, where none of ours may run over there.
 
-Each look is a few rsyncs, each with a login and a time limit of its own: which policies are the newest, their
-manifests, their weights, then curves. They come to `DIR/part/rsync`, which nobody reads; from there
-`syncd.laptop.mirror` lets in what it has checked, weights before the manifest that names them. Nothing is sent. The
-options are those that rsync 3.1 and macOS's openrsync have too.
+Each look is a few rsyncs, each with a login: which policies are the newest, their manifests, their weights, curves.
+They come to `DIR/part/rsync`, which nobody reads; from there `syncd.laptop.mirror` lets in what it has checked. Nothing
+is sent. The options are those that rsync 3.1 and macOS's openrsync have too.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from anchorleg.words import sized
 from syncd.errors import (
@@ -30,7 +29,6 @@ from syncd.errors import (
     RemoteError,
     StorageError,
     SyncError,
-    UnreachableError,
 )
 from syncd.laptop.backoff import Backoff, jittered, stops
 from syncd.laptop.exchange import ExchangeCounts
@@ -42,28 +40,26 @@ from syncd.shared.layout import Shared
 from syncd.shared.manifest import MAX_MANIFEST_BYTES
 from syncd.shared.saved import SavedAt, newest_saved, path_in_run, run_id_of, slots_in
 from syncd.store import hinted, parse_manifest
-from syncd.transports.openssh import EXIT_SSH, explain, ssh_words, typed_ssh
+from syncd.transports import EXIT_SSH, explain, ssh_words, typed_ssh
 from syncd.wire.protocol import REFUSED_PREFIX
 from syncd.wire.streams import run_bounded
 from syncd.wire.transport import MAX_CURVES_BYTES, MAX_FILES, Offer
 
 #: rsync's own limit: a transfer that stands still so long is broken.
 SILENCE_S = 20
-#: Of one rsync: one that moves next to nothing, one that moves gigabytes. Curves come so long before policies are
-#: looked for again.
-SMALL_S, BULK_S, CURVES_S = 120.0, 6 * 3600.0, 300.0
+#: Of one rsync, which may move gigabytes.
+LONGEST_S = 6 * 3600.0
 #: Between two looks at least: each is some logins.
 LEAST_S = 10.0
-#: Looks in a row that brought nothing because files vanished over there.
-MOST_IDLE = 5
 #: Where nothing else bounds what comes: a tree of small files, and a run's record.
 _MOST_BYTES, _RECORD_BYTES = 2**30, 16 * 2**20
 #: What arrived of a large file before the line broke stays, and is gone on with.
 _PARTIAL = "--partial-dir=.part"
-_RUNS = "v1/runs/"
-_SLOTS = ("--include=/*/", "--include=/*/*/")
-_HINTS = (*_SLOTS, "--include=LATEST.json", "--include=/*/*/averaged/", "--exclude=*")
-_CURVES = (*_SLOTS, "--include=/*/*/metrics/", "--include=/*/*/metrics/*.jsonl", "--exclude=*")
+_VANISHED = "files vanished over there before they could be fetched; the next look fetches what is newer"
+_SLOT = "--include=/v1/runs/*/*/"
+_SLOTS = ("--include=/v1/", "--include=/v1/runs/", "--include=/v1/runs/*/", _SLOT)
+_HINTS = (*_SLOTS, "--include=LATEST.json", f"{_SLOT}averaged/", "--exclude=*")
+_CURVES = (*_SLOTS, f"{_SLOT}metrics/", f"{_SLOT}metrics/*.jsonl", "--exclude=*")
 #: Of a run folder's `slots/`: the folders of checkpoints, empty.
 _SAVED = (
     "--include=/*/", "--include=/*/attempts/", "--include=/*/attempts/*/", "--include=/*/attempts/*/checkpoints/",
@@ -89,9 +85,8 @@ class Rsync:
         self._limit = [f"--bwlimit={bwlimit}"] if bwlimit else []
 
     def bring(
-        self, path: str, into: Path, words: Sequence[str] = (), *, timeout_s: float = SMALL_S,
-        files: int = MAX_FILES, size: int = _MOST_BYTES,
-    ) -> bool:  # fmt: skip
+        self, path: str, into: Path, words: Sequence[str], *, files: int = MAX_FILES, size: int = _MOST_BYTES
+    ) -> bool:
         """Bring what the folder `path` has, below that of the remote, into the folder `into`; whether all of it came.
 
         `files`, `size`: what may lie in `into` afterwards. Errors: GoneError where there is no such folder;
@@ -119,7 +114,7 @@ class Rsync:
             if found > files or came > size:
                 raise RemoteError("rsync.too-much", host=host, files=files, size=sized(size))
 
-        done = run_bounded(child, str(host), timeout_s, check)
+        done = run_bounded(child, str(host), LONGEST_S, check)
         if done.returncode and done.returncode not in _PARTLY:
             raise self._why(done.stderr)
         if done.returncode and "change_dir" in done.stderr:
@@ -127,12 +122,12 @@ class Rsync:
         return not done.returncode
 
     def bring_names(self, sizes: dict[str, int], into: Path) -> None:
-        """Bring files of `v1/runs` by name, none larger than the largest of `sizes`; what is gone is passed over."""
-        names = self.folder / "names"
-        names.write_text("".join(f"{name}\n" for name in sizes), encoding="utf-8")
-        words = [_PARTIAL, f"--max-size={max(sizes.values())}", f"--files-from={names}"]
-        most = 2 * sum(sizes.values()) + _usage(into)[1]
-        self.bring(_RUNS, into, words, timeout_s=BULK_S, size=most)
+        """Bring files by their paths, none larger than the largest of `sizes`; what is gone is passed over."""
+        if sizes:
+            names = self.folder / "names"
+            names.write_text("".join(f"{name}\n" for name in sizes), encoding="utf-8")
+            words = [_PARTIAL, f"--max-size={max(sizes.values())}", f"--files-from={names}"]
+            self.bring("", into, words, size=2 * sum(sizes.values()) + _usage(into)[1])
 
     def _why(self, said: str) -> SyncError:
         place = self.remote.host or ""
@@ -155,105 +150,68 @@ class RsyncPull:
         self.counts = ExchangeCounts()
         self.folder = folder
         self._mirror, self._arrived = Mirror(folder), arrived
-        stage = folder / "part" / "rsync"
-        self._rsync = Rsync(remote, stage, bwlimit)
-        self._new, self._weights = Shared(stage / "new"), Shared(stage / "weights")
-        self._has_gone = False
+        self._rsync = Rsync(remote, folder / "part" / "rsync", bwlimit)
+        self._stage = Shared(self._rsync.folder / "stage")
 
-    def all(self) -> None:
-        """Look until all is here, as far as it can be had. Errors: as `look`."""
-        idle = moved = 0
-        while self.look():
-            idle, moved = (0 if self.counts.moved > moved else idle + 1), self.counts.moved
-            if idle == MOST_IDLE:
-                self.counts.trouble("files vanished over there before they could be fetched; run this again")
-                return
-
-    def look(self) -> bool:
-        """Fetch what is new; whether to look again at once, as files were gone or curves had no time.
-
-        Errors: SyncError; OSError.
-        """
-        self._has_gone = False
+    def look(self) -> None:
+        """Fetch what is new; what vanished meanwhile is a trouble in `counts`. Errors: SyncError; OSError."""
         self._mirror.tidy()
-        shutil.rmtree(self._new.path, ignore_errors=True)
         try:
-            offers = self._policies()
-        except GoneError:
-            self._check_folder()
-            return False
-        if lacked := self._lacked(offers):
-            self._rsync.bring_names(lacked, self._weights.runs)
-        self._let_in(offers)
-        shutil.rmtree(self._weights.path, ignore_errors=True)
-        return self._bring_curves() or self._has_gone
-
-    def _check_folder(self) -> None:
-        """Without `v1/runs` there may be no policy yet. Errors: RemoteError where the remote is no folder at all."""
-        try:
-            self._rsync.bring("", self._new.path, ["--exclude=*"])
+            self._rsync.bring("", self._stage.path, [*_HINTS, f"--max-size={MAX_MANIFEST_BYTES}"])
         except GoneError as error:
             raise RemoteError("rsync.no-shared-folder", why=error) from None
+        offers = self._manifests()
+        self._rsync.bring_names(self._weights(offers), self._stage.path)
+        self._let_in(offers)
+        words = [*_CURVES, f"--max-size={MAX_CHUNK_BYTES}", f"--compare-dest={self._mirror.shared.path}"]
+        try:
+            self._rsync.bring("", self._stage.path, words, size=MAX_CURVES_BYTES)
+        except RemoteError as error:
+            self.counts.trouble(f"of the curves some are left out ({error})")
+        curves = [file for slot in self._stage.slots() for file in sorted(slot.metrics.glob("*.jsonl"))]
+        self._let_in(self._wanted([self._offer(file, "metrics") for file in curves if file.is_file()], changed=True))
+        shutil.rmtree(self._stage.path, ignore_errors=True)
 
-    def _policies(self) -> list[Offer]:
-        """The newest policies that the mirror lacks; their manifests lie in `new`."""
-        self._rsync.bring(_RUNS, self._new.runs, [*_HINTS, f"--max-size={MAX_MANIFEST_BYTES}"])
-        places = [each for slot in self._new.slots() for each in (slot, slot.averaged)]
+    def _manifests(self) -> list[Offer]:
+        """Fetch the manifests of the newest policies that the mirror lacks."""
+        places = [each for slot in self._stage.slots() for each in (slot, slot.averaged)]
         newest = {place: version for place in places if (version := hinted(place))}
         self.counts.offered = sum(not place.is_averaged for place in newest)
         self.counts.runs = {place.run_id for place in newest}
-        files = [place.manifest(version) for place, version in newest.items()]
-        named = [Offer(self._path(file), 0, None, "manifest") for file in files]
-        lacked = self._mirror.wanted(named, changed=False, say=self.counts.trouble)
-        if lacked:
-            sizes = {offer.path.removeprefix(_RUNS): MAX_MANIFEST_BYTES for offer in lacked}
-            self._rsync.bring_names(sizes, self._new.runs)
-        found = [self._offer(file, "manifest") for file in files if file.is_file()]
-        self._has_gone = len(found) < len(lacked)
-        return self._mirror.wanted(found, changed=False, say=self.counts.trouble)
+        files = {place.manifest(version) for place, version in newest.items()}
+        lacked = self._wanted([Offer(self._path(file), 0, None, "manifest") for file in files])
+        self._rsync.bring_names({offer.path: MAX_MANIFEST_BYTES for offer in lacked}, self._stage.path)
+        here = [file for offer in lacked if (file := self._stage.path / offer.path).is_file()]
+        if len(here) < len(lacked):
+            self.counts.trouble(_VANISHED)
+        return self._wanted([self._offer(file, "manifest") for file in here])
 
-    def _lacked(self, offers: Sequence[Offer]) -> dict[str, int]:
-        """Of the weights of these policies those that the mirror lacks, and has room for: name → bytes."""
+    def _weights(self, offers: Sequence[Offer]) -> dict[str, int]:
+        """Of the weights of these policies those that the mirror lacks, and has room for: path → bytes."""
         sizes: dict[str, int] = {}
         for offer in offers:
-            target = self._mirror.target(offer)
-            if target is None:
+            if (target := self._mirror.target(offer)) is None:
                 continue
             try:
-                blobs = parse_manifest((self._new.path / offer.path).read_bytes()).blobs
+                blobs = parse_manifest((self._stage.path / offer.path).read_bytes()).blobs
                 self._mirror.capacity.check(sum(sizes.values()) + sum(blob.bytes for blob in blobs))
             except (DamagedPolicyError, NoRoomError):
                 continue  # the mirror says so
             for blob in blobs:
                 file = target.place.blob(blob.sha256)
                 if not (file.exists() or target.slot.blob(blob.sha256).exists()):
-                    sizes[file.relative_to(self._mirror.shared.runs).as_posix()] = blob.bytes
+                    sizes[file.relative_to(self._mirror.shared.path).as_posix()] = blob.bytes
         return sizes
 
-    def _bring_curves(self) -> bool:
-        """Fetch what differs from the mirror's; whether there was no time for all of it."""
-        words = [*_CURVES, f"--max-size={MAX_CHUNK_BYTES}", f"--compare-dest={self._mirror.shared.runs}"]
-        broke: UnreachableError | None = None
-        try:
-            self._rsync.bring(_RUNS, self._new.runs, words, timeout_s=CURVES_S, size=MAX_CURVES_BYTES)
-        except UnreachableError as error:
-            broke = error
-        except RemoteError as error:
-            self.counts.trouble(f"of the curves some are left out ({error})")
-        files = sorted(file for slot in self._new.slots() for file in slot.metrics.glob("*.jsonl"))
-        offers = [self._offer(file, "metrics") for file in files if file.is_file()]
-        before = self.counts.curves
-        self._let_in(self._mirror.wanted(offers, changed=True, say=self.counts.trouble))
-        if broke is not None and self.counts.curves == before:
-            raise broke
-        return broke is not None
+    def _wanted(self, offers: list[Offer], *, changed: bool = False) -> list[Offer]:
+        return self._mirror.wanted(offers, changed=changed, say=self.counts.trouble)
 
     def _let_in(self, offers: Sequence[Offer]) -> None:
         for offer in offers:
             try:
                 arrival = self._mirror.bring(offer, self._fetch)
             except GoneError:
-                self._has_gone = True
+                self.counts.trouble(_VANISHED)
             except (DamagedPolicyError, NoRoomError) as error:
                 self.counts.trouble(str(error))
             else:
@@ -262,22 +220,21 @@ class RsyncPull:
 
     def _fetch(self, offer: Offer, part: Path) -> None:
         """As `Session.fetch`, of what has come."""
-        file = (self._weights if offer.kind == "blob" else self._new).path / offer.path
+        file = self._stage.path / offer.path
         if offer.kind == "blob" and not file.is_file():  # the mirror has one that its disk has damaged
-            self._rsync.bring_names({offer.path.removeprefix(_RUNS): offer.bytes}, self._weights.runs)
+            self._rsync.bring_names({offer.path: offer.bytes}, self._stage.path)
         try:
-            shutil.copyfile(file, part)
+            shutil.copy2(file, part)  # with its time, by which the next look knows it
         except (FileNotFoundError, IsADirectoryError):
             raise GoneError("file.gone", path=offer.path) from None
-        if offer.kind == "metrics":  # by its time the next look knows it
-            os.utime(part, ns=(file.stat().st_mtime_ns, file.stat().st_mtime_ns))
-        _sync(part)
+        with open(part, "rb") as copied:
+            os.fsync(copied.fileno())
 
     def _path(self, file: Path) -> str:
-        return file.relative_to(self._new.path).as_posix()
+        return file.relative_to(self._stage.path).as_posix()
 
-    def _offer(self, file: Path, kind: str) -> Offer:
-        return Offer(self._path(file), file.stat().st_size, None, kind)  # type: ignore[arg-type]
+    def _offer(self, file: Path, kind: Literal["manifest", "metrics"]) -> Offer:
+        return Offer(self._path(file), file.stat().st_size, None, kind)
 
 
 def pull_for_good(pull: RsyncPull, every_s: float, say: Callable[[str], None]) -> NoReturn:
@@ -286,7 +243,8 @@ def pull_for_good(pull: RsyncPull, every_s: float, say: Callable[[str], None]) -
     while True:
         try:
             with disk_errors(pull.folder):
-                wait_s = 0.0 if pull.look() else jittered(every_s, random.random())
+                pull.look()
+            wait_s = jittered(every_s, random.random())
         except SyncError as error:
             if stops(error, was_live=was_live):
                 raise
@@ -333,9 +291,7 @@ class RsyncCheckpoints:
     def bring(self, slot: int, saved: SavedAt, arriving: Path) -> bool:
         """See `CheckpointSource`."""
         try:
-            return self._rsync.bring(
-                f"{path_in_run(slot, saved)}/", arriving, [_PARTIAL], timeout_s=BULK_S, size=sys.maxsize
-            )
+            return self._rsync.bring(f"{path_in_run(slot, saved)}/", arriving, [_PARTIAL], size=sys.maxsize)
         except GoneError:
             return False
 
@@ -352,8 +308,3 @@ def _usage(folder: Path) -> tuple[int, int]:
             with contextlib.suppress(FileNotFoundError):
                 size += os.lstat(os.path.join(path, name)).st_size
     return files, size
-
-
-def _sync(path: Path) -> None:
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())

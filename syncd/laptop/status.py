@@ -43,7 +43,7 @@ _PHASES: dict[State, int] = {"offline": 0, "connecting": 0, "syncing": 1, "live"
 
 #: Facts of a connection that are added up over all of them, and those of the last one alone.
 _ADDED = ("bytes_in", "bytes_out", "logins")
-_OF_THIS_ONE = ("rtt_s", "clock_offset_s", "contributor", "polls_because")
+_OF_THIS_ONE = ("rtt_s", "clock_offset_s", "contributor")
 
 
 class _Model(BaseModel):
@@ -98,7 +98,6 @@ class ClientStatus(_Model):
     policies: int = 0
     unfetched: int = 0
     latency: Latency = Latency()
-    polls_because: _Words | None = None
     troubles: tuple[_Words, ...] = ()
 
 

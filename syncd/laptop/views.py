@@ -86,8 +86,6 @@ def details(view: MirrorView) -> list[str]:
         logins = f", {counted(word.logins, 'login')}" if word.logins else ""
         span = roughly(word.written_at - word.started_at)
         lines.append(f"line: {sized(word.bytes_in)} in, {sized(word.bytes_out)} out{logins} in {span}")
-        if word.polls_because:
-            lines.append(f"news: looked for over there again and again ({word.polls_because})")
     counts = view.contributions
     if view.waiting or counts.sent or counts.refusals:
         name = f" as {word.contributor}" if word is not None and word.contributor else ""

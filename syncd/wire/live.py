@@ -1,11 +1,17 @@
-"""Agents at play, on the server's side: whose batches a client wants, and which one may leave now.
+"""Agents at play, on the server's side of one connection.
 
-Nothing is kept waiting: of each agent there is one newest batch, and what nobody took in time was never read. How much
-is under way is bounded by what the client has not yet taken, so that a policy is never far behind.
+Downwards (`LiveFeed`): whose batches the client wants, and which one may leave now. Of each agent there is one newest
+batch, what nobody took in time was never read, and what is under way is bounded by what the client has not taken.
+
+Upwards (`LiveIntake`): which of the contributor's own agents somebody watches, and what is let into its inbox of them.
+Nothing is asked for that nobody watches, and what was not asked for is passed over. What comes is a stranger's: each
+batch is checked and written anew, with the contributor's own name and this side's clock; rings and scenes lie in
+`inbox/<who>/live/<run id>/<slot>/` under names that this side makes. What is above a limit is passed over, not queued.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import time
@@ -13,25 +19,62 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-from anchorleg.live.ring import Cell, RingReader
-from anchorleg.live.wanted import FILE, RENEW_EVERY_S, Asking, Wish, contributor_of, folder_of, ring_name
+from anchorleg.files import make_shared_folder
+from anchorleg.live.batches import MOST_SCENE_BYTES, POSE, BadBatchError, checked, packed
+from anchorleg.live.ring import Cell, RingReader, RingWriter
+from anchorleg.live.wanted import (
+    FILE,
+    LOOK_EVERY_S,
+    RENEW_EVERY_S,
+    Asked,
+    Asking,
+    Wish,
+    contributor_of,
+    folder_of,
+    ring_name,
+    scene_name,
+)
+from syncd.errors import NoRoomError, ProtocolError
+from syncd.shared.disk import is_nearly_full
+from syncd.shared.inbox import Inbox
 from syncd.shared.layout import Shared
-from syncd.shared.offers import offered
-from syncd.wire.livemessages import LiveBatch, NobodyAsked, SeenLive, ShownAgent, ShownLive, WatchLive, WireWish, shrunk
-from syncd.wire.pacing import Credit
-from syncd.wire.protocol import encode
+from syncd.shared.offers import keep_scene, may_show, offered, withdraw
+from syncd.wire.liveline import SLICE_BYTES, Agent, Credit, grown, shrunk
+from syncd.wire.pacing import Bandwidth
+from syncd.wire.protocol import (
+    MOST_WISHES,
+    LiveBatch,
+    Message,
+    NeedScene,
+    NobodyAsked,
+    OfferLive,
+    SceneSlice,
+    SeenLive,
+    ShownLive,
+    WantedLive,
+    WatchLive,
+    WireWish,
+    encode,
+)
 from syncd.wire.tree import READABLE, Folder, open_file
 
 #: How often the rings are looked at: each costs an open and a read of a network folder.
-LOOK_EVERY_S = 0.2
-#: A change of wishes is a file that is written durably: a client that changes its mind all the time is not followed.
+RINGS_EVERY_S = 0.2
+#: A change of wishes is a file, one of offers a folder, made durably: no more of them than one a second.
 CHANGE_EVERY_S = 1.0
 #: How often the contributors are looked at whose agents may be watched.
 OFFERS_EVERY_S = 2.0
 #: What somebody else's key may want at once: its wishes cost the jobs time.
 GUESTS_WISHES, GUESTS_FPS = 2, 10
+#: Upwards, of one connection, batches and scenes together: two agents of MuJoCo's are 10, a scene of Meta-World's
+#: 600 KiB once. What may come at once, in seconds of that: two agents' batches come together.
+MOST_KIB_S, BURST_S = 256, 0.5
+#: Scenes of one slot that are kept for a contributor.
+MOST_SCENES = 16
+#: A slice that does not come is given up; a scene that did not come is asked for again after this.
+STUCK_AFTER_S, AGAIN_AFTER_S = 120.0, 30.0
+NOT_HERE = "agents of this machine cannot be watched: that shared folder has no inbox of ours for them"
 
-Agent = tuple[str, int, str]
 _LOG = logging.getLogger(__name__)
 
 
@@ -73,7 +116,7 @@ class LiveFeed:
                 some = said.wishes[:GUESTS_WISHES]
                 self._wished = tuple(each.model_copy(update={"fps": min(each.fps, GUESTS_FPS)}) for each in some)
         else:
-            self._credit.hear(said)
+            self._credit.hear(said.number)
 
     def renew(self) -> list[NobodyAsked | ShownLive]:
         """Take up changed wishes and keep them alive, where it is time to. Returns what the client should know."""
@@ -119,7 +162,7 @@ class LiveFeed:
         if now < self.next_at():
             return None
         if now >= self._look_at:
-            self._look_at = now + LOOK_EVERY_S
+            self._look_at = now + RINGS_EVERY_S
             for agent, reader in self._readers.items():
                 if self._may_be_shown(agent) and (cells := reader.newer()):
                     self._newest[agent] = cells[-1]  # an agent that waits keeps its turn
@@ -171,8 +214,7 @@ class _Run:
         before, self.offers = self.offers, frozenset((slot, who) for slot, some in found.items() for who in some)
         if self.offers == before:
             return None
-        agents = tuple(ShownAgent(slot=slot, who=who) for slot, who in sorted(self.offers))
-        return ShownLive(run_id=self._run_id, agents=agents)
+        return ShownLive(run_id=self._run_id, agents=tuple(sorted(self.offers)))
 
     def renew(self, now: float) -> str:
         """Keep them alive; a sentence where that cannot be done, once."""
@@ -197,3 +239,207 @@ class _Run:
     def _renew(self, wishes: tuple[Wish, ...]) -> None:
         with Folder.root(self._shared) as root, root.down((*READABLE, self._run_id)):  # no link, and it is there
             self._asking.renew(wishes)
+
+
+class LiveIntake:
+    """What one connection's contributor shows. `clock` is monotonic, `wall` unix s; `say` sends a message.
+
+    Errors of its methods: ProtocolError alone.
+    """
+
+    def __init__(
+        self,
+        shared: Shared,
+        inbox: Inbox,
+        say: Callable[[Message], None],
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+    ) -> None:
+        self._shared, self._inbox, self._say = shared, inbox, say
+        self._clock, self._wall = clock, wall
+        self._asked: dict[tuple[str, int], Asked] = {}
+        self._wanted: dict[Agent, WireWish] = {}
+        self._writers: dict[Agent, RingWriter] = {}
+        self._pace = Bandwidth(MOST_KIB_S, clock)
+        self._scenes = _Scenes(self)
+        self._number = 0
+        self._offers: tuple[tuple[str, int], ...] = ()
+        self._look_at = self._looked_at = float("-inf")
+
+    def offer(self, said: OfferLive) -> None:
+        """These agents of the contributor's may be watched from now on."""
+        self._offers = said.agents
+        self._look_at = min(self._look_at, self._looked_at + CHANGE_EVERY_S)
+
+    def turn(self) -> None:
+        """Look who watches, and go on with a scene, where it is time to."""
+        now = self._clock()
+        if now >= self._look_at:
+            self._look_at, self._looked_at = now + LOOK_EVERY_S, now
+            self._look()
+        if self._wanted and self._has_room():
+            self._scenes.turn(now)
+
+    def put(self, said: LiveBatch, payload: bytes) -> None:
+        """A batch came. Errors: ProtocolError where their numbers do not rise."""
+        if said.number <= self._number:
+            raise ProtocolError("wire.live-count")
+        self._number = said.number
+        self._say(SeenLive(number=said.number))
+        agent = (said.run_id, said.slot, f"{said.lane}@{self._inbox.who}")
+        if agent not in self._wanted or not self._has_room():
+            return
+        found = grown(payload)
+        self._pace.took(max(len(payload), len(found)))  # what is written counts, not how small it was packed
+        try:
+            header, body = checked(said.kind, found)
+            self._write(agent, said.kind, packed({**header, "origin": self._inbox.who, "at": self._wall()}, body))
+        except (BadBatchError, NoRoomError, ValueError) as error:
+            _LOG.info("a batch of %s is left out: %s", self._inbox.who, error)
+        except OSError as error:
+            _LOG.warning("an agent of %s cannot be shown: %s", self._inbox.who, error)
+        else:
+            if said.kind == POSE:
+                self._scenes.want(agent, header["scene"])
+
+    def put_slice(self, said: SceneSlice, payload: bytes) -> None:
+        """A slice of a scene came; one that was not asked for is passed over."""
+        self._pace.took(len(payload))
+        self._scenes.put(said, payload)
+
+    def close(self) -> None:
+        """The connection is over: nobody can be watched over it any more."""
+        for key in self._asked:
+            self._withdraw(*key)
+        self._asked, self._wanted = {}, {}
+
+    def _has_room(self) -> bool:
+        return self._pace.wait_s() <= BURST_S
+
+    def _asked_of(self, run_id: str, slot: int) -> Asked:
+        return Asked(self._shared.runs / run_id / FILE, slot, self._clock, who=self._inbox.who)
+
+    def _look(self) -> None:
+        wishes: list[WireWish] = []
+        for key in self._asked.keys() - set(self._offers):
+            self._withdraw(*key)
+        self._asked = {key: self._asked.get(key) or self._asked_of(*key) for key in self._offers}
+        try:
+            is_allowed = may_show(self._inbox, self._wall())
+            for (run_id, slot), asked in self._asked.items():
+                if is_allowed and self._is_there(run_id, slot):
+                    make_shared_folder(self.folder(run_id, slot))
+                    lanes = sorted(asked.lanes().items())
+                    wishes += [WireWish(run_id=run_id, slot=slot, lane=lane, fps=fps) for lane, fps in lanes]
+                else:
+                    self._withdraw(run_id, slot)
+        except OSError as error:
+            _LOG.warning("agents of %s cannot be offered: %s", self._inbox.who, error)
+            wishes = []
+        before, wanted = tuple(self._wanted.values()), tuple(wishes[:MOST_WISHES])
+        self._wanted = {(wish.run_id, wish.slot, f"{wish.lane}@{self._inbox.who}"): wish for wish in wanted}
+        self._writers = {agent: writer for agent, writer in self._writers.items() if agent in self._wanted}
+        if wanted != before:
+            self._say(WantedLive(wishes=wanted))
+
+    def _is_there(self, run_id: str, slot: int) -> bool:
+        """Whether the run has this slot, and no link leads elsewhere."""
+        place = self.folder(run_id, slot)
+        if any(path.is_symlink() for path in (place, *list(place.parents)[:3])):  # up to the inbox itself
+            return False
+        try:
+            with Folder.root(self._shared.path) as root, root.down((*READABLE, run_id, str(slot))):
+                return True
+        except OSError:
+            return False
+
+    def folder(self, run_id: str, slot: int) -> Path:
+        """Where what the contributor shows of a slot lies."""
+        return self._shared.path.joinpath(*folder_of(run_id, slot, f"any@{self._inbox.who}"))
+
+    def _write(self, agent: Agent, kind: int, payload: bytes) -> None:
+        path = self.folder(agent[0], agent[1]) / ring_name(agent[2])
+        if agent not in self._writers:
+            self.check(0)
+            self._writers[agent] = RingWriter(path)
+        make_shared_folder(path.parent)  # another connection of the contributor's may have ended
+        self._writers[agent].write(kind, payload)
+
+    def check(self, size: int) -> None:
+        """Whether so many bytes more may lie in the inbox. Errors: NoRoomError, OSError."""
+        if is_nearly_full(self._inbox.path.parent, size):
+            raise NoRoomError("live.disk-full")
+        if self._inbox.claimed().bytes + size > self._inbox.limits.waiting_bytes:
+            raise NoRoomError("live.quota", name=self._inbox.who)
+
+    def ask(self, agent: Agent, sha256: str, offset: int) -> None:
+        """Ask the contributor for a slice of a scene."""
+        self._say(NeedScene(run_id=agent[0], slot=agent[1], sha256=sha256, offset=offset))
+
+    def _withdraw(self, run_id: str, slot: int) -> None:
+        if self._inbox.path.is_symlink():
+            return
+        with contextlib.suppress(OSError):  # pruned later
+            withdraw(self.folder(run_id, slot))
+
+
+class _Scenes:
+    """Scenes that watched agents stand in, asked for one at a time, slice by slice. Errors of its methods: none."""
+
+    def __init__(self, intake: LiveIntake) -> None:
+        self._intake = intake
+        #: (agent, sum) → not before (monotonic s). The newest names alone: the other side may lie.
+        self._wanted: dict[tuple[Agent, str], float] = {}
+        self._now: tuple[Agent, str] | None = None
+        self._data = b""
+        self._asked_at: float | None = None
+        self._time = 0.0
+
+    def want(self, agent: Agent, sha256: str) -> None:
+        """A batch of the agent names it."""
+        wanted = (agent, sha256)
+        if wanted not in self._wanted and not (self._intake.folder(*agent[:2]) / scene_name(sha256)).exists():
+            self._wanted[wanted] = self._time
+            while len(self._wanted) > MOST_SCENES:
+                del self._wanted[next(iter(self._wanted))]
+
+    def turn(self, now: float) -> None:
+        """Ask for the next slice, where none is awaited."""
+        self._time = now
+        if self._asked_at is not None and now - self._asked_at > STUCK_AFTER_S:
+            self._end(is_here=False)
+        if self._now is None:
+            self._now = next((each for each, at in self._wanted.items() if now >= at), None)
+        if self._now is None or self._asked_at is not None:
+            return
+        try:
+            self._intake.check(MOST_SCENE_BYTES)
+        except (NoRoomError, OSError):
+            self._end(is_here=False)
+        else:
+            self._asked_at = now
+            self._intake.ask(*self._now, len(self._data))
+
+    def put(self, said: SceneSlice, payload: bytes) -> None:
+        """What was sent."""
+        if self._now is None or self._asked_at is None or (said.sha256, said.offset) != (self._now[1], len(self._data)):
+            return
+        self._asked_at = None
+        self._data += payload
+        if len(payload) > SLICE_BYTES or len(self._data) > MOST_SCENE_BYTES:
+            self._end(is_here=False)
+        elif len(payload) < SLICE_BYTES:
+            agent, sha256 = self._now
+            try:
+                is_here = keep_scene(self._intake.folder(*agent[:2]), sha256, self._data, MOST_SCENES)
+            except OSError as error:
+                _LOG.warning("a scene cannot be written: %s", error)
+                is_here = False
+            self._end(is_here=is_here)
+
+    def _end(self, *, is_here: bool) -> None:
+        if self._now is not None:
+            self._wanted.pop(self._now, None)
+            if not is_here:
+                self._wanted[self._now] = self._time + AGAIN_AFTER_S
+        self._now, self._data, self._asked_at = None, b"", None

@@ -1,4 +1,4 @@
-"""What leaves a server, as frames: news with their blobs, and files that were asked for."""
+"""What leaves a server, as frames: news, files that were asked for, and what is told of the contributor."""
 
 from __future__ import annotations
 
@@ -13,72 +13,48 @@ from syncd.shared.inbox import Inbox
 from syncd.shared.layout import Shared, folder_names
 from syncd.shared.saved import newest_saved, path_in_run, run_id_of, slots_in
 from syncd.wire import protocol
-from syncd.wire.arrivals import EAGER_BYTES
-from syncd.wire.feed import PolicyNews
-from syncd.wire.pacing import Bandwidth
 from syncd.wire.protocol import MAX_ENTRIES, MAX_PAYLOAD_BYTES, File, Standing, encode
 from syncd.wire.tree import open_file
 
-#: A client with a limit on its bandwidth is not sent unasked what takes longer than this.
-EAGER_WITHIN_S = 10.0
 NO_CHECKPOINTS = (
     "no whole checkpoints come from there: either this key was not granted them (`syncd setup --friend NAME "
     "--friend-checkpoints` makes a line that grants them), or the shared folder is not the run folder's own `shared`"
 )
 
 
-def news_frames(
-    root: Path, news: Iterable[PolicyNews | File | None], bandwidth: Bandwidth, *, eager: bool
-) -> Iterator[bytes]:
-    """POLICY of each new policy, `eager`: with its blob where that is small; METRICS. b"": nothing more so far."""
+def news_frames(news: Iterable[File | None]) -> Iterator[bytes]:
+    """OFFERED of what is new, policies at once. b"": nothing to say so far."""
     curves: list[File] = []
     for one in news:
-        if not isinstance(one, PolicyNews):
-            curves += [one] if one is not None else []
-            if len(curves) == MAX_ENTRIES:
-                yield encode(protocol.Metrics(files=tuple(curves)))
-                curves = []
-            else:
-                yield b""
+        if one is not None and "/metrics/" not in one.path:
+            yield encode(protocol.Offered(files=(one,)))
             continue
-        is_soon_there = bandwidth.allows(one.blob_bytes, EAGER_WITHIN_S)
-        pushed = eager and not one.is_averaged and one.blob_bytes <= EAGER_BYTES and is_soon_there
-        yield encode(
-            protocol.PublishedPolicy(
-                path=one.path,
-                blob_bytes=one.blob_bytes,
-                blob_sha256=one.blob_sha256,
-                eager=pushed,
-            ),
-            one.content,
-        )
-        if pushed:
-            yield from file_frames(root, one.blob_sha256, one.blob_path, 0)
+        curves += [one] if one is not None else []
+        if len(curves) == MAX_ENTRIES:
+            yield encode(protocol.Offered(files=tuple(curves)))
+            curves = []
+        else:
+            yield b""
     if curves:
-        yield encode(protocol.Metrics(files=tuple(curves)))
+        yield encode(protocol.Offered(files=tuple(curves)))
 
 
-def file_frames(root: Path, key: str, path: str, offset: int, most: int | None = None) -> Iterator[bytes]:
-    """DATA of the file at `path` below `root` from `offset` on, `most` bytes of it (None: all), then END; or GONE."""
+def file_frames(root: Path, key: str, path: str, offset: int) -> Iterator[bytes]:
+    """DATA of the file at `path` below `root` from `offset` on, then END; or GONE."""
     try:
         fd = open_file(root, path)
     except OSError:
         yield encode(protocol.FileGone(key=key, sentence=f"{path} is not there any more"))
         return
-    end = None if most is None else offset + most
     with open(fd, "rb", buffering=0) as file:
         try:
-            while payload := os.pread(file.fileno(), _part(offset, end), offset):
+            while payload := os.pread(file.fileno(), MAX_PAYLOAD_BYTES, offset):
                 yield encode(protocol.Data(key=key, offset=offset), payload)
                 offset += len(payload)
         except OSError as error:  # a network folder: the handle went stale
             yield encode(protocol.FileGone(key=key, sentence=f"{path} cannot be read now ({error.strerror})"))
             return
     yield encode(protocol.End(key=key, bytes=offset))
-
-
-def _part(offset: int, end: int | None) -> int:
-    return MAX_PAYLOAD_BYTES if end is None else min(MAX_PAYLOAD_BYTES, max(0, end - offset))
 
 
 def saved(run: Path | None, first: int) -> protocol.SavedThere:

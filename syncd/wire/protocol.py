@@ -5,7 +5,7 @@ The header is JSON with the fields of the frame's message; unknown kinds and fie
 `PREAMBLE` first, so that whatever a login prints before it is skipped. A conversation:
 
     client  HELLO        server  WELCOME or GOAWAY
-            LIST                 POLICY (with its manifest)*, METRICS*, VERDICTS*, LISTED; then changes are pushed
+            LIST                 OFFERED*, VERDICTS*, LISTED; then changes are told
             GET                  DATA*, END or GONE
             PUT                  HAVE (then the client sends DATA), STORED or REFUSED; after DATA one of the latter
             ACK                  (the verdicts are counted)
@@ -17,10 +17,8 @@ The header is JSON with the fields of the frame's message; unknown kinds and fie
     both    SEEN (the other side's LIVE were taken: more may come)
             PING → PONG every 5 s; 15 s of silence is death
 
-A POLICY that is pushed with `eager` is followed by the DATA and END of its blob, as if the client had asked.
 Several GETs and PUTs may be under way; DATA, END and GONE carry the `key` of what they belong to: downwards the one
-that the GET chose (a running number), or the blob's sha256 where it is pushed; upwards the segment's sha256.
-LIVE leaves when nothing else waits (`syncd.wire.live`); scenes are asked for in slices, by GETs with a `most`.
+that the GET chose (a running number), upwards the segment's sha256. LIVE leaves when nothing else waits.
 """
 
 from __future__ import annotations
@@ -28,18 +26,18 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
-from typing import Annotated
+from functools import cache, partial
+from typing import Annotated, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from anchorleg.errors import NamedError, catalogue
+from anchorleg.live.wanted import MOST_FPS, SHOWN_LANE
+from anchorleg.words import printable
 from syncd.errors import ProtocolError, RemoteError, SyncError, UnreachableError
 from syncd.shared.saved import MOST_TOLD
-from syncd.wire import livemessages
-from syncd.wire.fields import AskedPath, Count, Key, Message, Name, Seconds, Sentence, Sha256, SharedPath, Slot, Word
 
-PROTOCOL = 6
+PROTOCOL = 7
 #: What no login prints by chance: a NUL byte is in it.
 PREAMBLE = b"\n\x00anchorleg syncd\x00\n"
 #: 256 KiB a frame: a few per policy, and a ping waits behind one for 20 ms at 100 Mbit/s.
@@ -51,11 +49,46 @@ _INNER_BYTES = _PREFIX.size - 4
 #: A ping this often, and this long a silence of a peer that should answer them, means that it is gone.
 PING_EVERY_S = 5.0
 DEAD_AFTER_S = 15.0
-#: Entries of one METRICS, VERDICTS or ACK frame: 100 x 500 bytes fit into a header.
+#: Entries of one OFFERED, VERDICTS or ACK frame: 100 x 500 bytes fit into a header.
 MAX_ENTRIES = 100
+#: Agents that one client watches at once; slots of which its own may be watched; contributors that a watcher of one run
+#: is told of.
+MOST_WISHES, MOST_OFFERS, MOST_SHOWN = 8, 4, 64
 #: How a gate refuses (`syncd.access.gate`): as a shell does a command that may not run, with words that say who speaks.
 REFUSED_EXIT_CODE = 126
 REFUSED_PREFIX = "syncd gate:"
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+#: A run id, a contributor: a single component of a path that is no option, no hidden file and no way upwards.
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,80}$")]
+_COMPONENT = "[A-Za-z0-9][A-Za-z0-9._-]{0,160}"
+#: Below `$SHARED`; what may be read there is the server's decision (`syncd.wire.tree`).
+SharedPath = Annotated[str, Field(pattern=rf"^v1(/{_COMPONENT}){{2,7}}$")]
+#: That, or a file of a whole checkpoint, below the run folder (`syncd.shared.saved`).
+AskedPath = Annotated[str, Field(pattern=rf"^(v1|slots)(/{_COMPONENT}){{2,7}}$")]
+#: As `syncd.shared.layout.SLOT`: what can be a folder can be sent.
+Slot = Annotated[int, Field(ge=0, le=999_999)]
+#: What of a slot is shown, by its job or a contributor.
+Lane = Annotated[str, Field(pattern=f"^({SHOWN_LANE.pattern})$")]
+Key = Annotated[str, Field(pattern=r"^[0-9a-f]{1,64}$")]
+Count = Annotated[int, Field(ge=0, le=2**53)]
+_SENTENCE_CHARS, _WORD_CHARS = 2000, 100
+#: The peer's own words: printable from here on, wherever they are shown or kept.
+Sentence = Annotated[str, Field(max_length=_SENTENCE_CHARS), AfterValidator(partial(printable, most=_SENTENCE_CHARS))]
+Word = Annotated[str, Field(max_length=_WORD_CHARS), AfterValidator(partial(printable, most=_WORD_CHARS))]
+Seconds = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+
+
+class WirePart(BaseModel):
+    """What messages are made of: nothing else is taken from the other side."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Message(WirePart):
+    """The header of one frame. Its `KIND` is the frame's number on the wire."""
+
+    KIND: ClassVar[int]
 
 
 @cache
@@ -85,10 +118,9 @@ class Hello(Message):
     bwlimit: Count = 0
 
 
-class Standing(BaseModel):
+class Standing(WirePart):
     """How a contributor stands: thrown out; held for so long, and why; what counts against its quota."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     dropped: bool = False
     held_s: Seconds | None = None
     why: Sentence = ""
@@ -146,42 +178,29 @@ class Listing(Message):
 
 
 class Listed(Message):
-    """All that was on offer has been told. `polls_because`: why the server looks for news; "": its disk tells it."""
+    """All that was on offer has been told."""
 
     KIND = 5
-    polls_because: Word
 
 
-class PublishedPolicy(Message):
-    """The newest manifest of a slot (the payload is the file's content) and its blob."""
+class File(WirePart):
+    """One file: the newest manifest of a slot, or a file of metrics."""
 
-    KIND = 6
-    path: SharedPath
-    blob_bytes: Count
-    blob_sha256: Sha256
-    eager: bool
-
-
-class File(BaseModel):
-    """One file of metrics."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     path: SharedPath
     bytes: Count
     sha256: Sha256
 
 
-class Metrics(Message):
-    """Files of metrics, new or changed."""
+class Offered(Message):
+    """Files that are new or have changed."""
 
     KIND = 7
     files: Annotated[tuple[File, ...], Field(max_length=MAX_ENTRIES)]
 
 
-class WireVerdict(BaseModel):
-    """What was said of one segment."""
+class SegmentVerdict(WirePart):
+    """What the learner said of one segment. `reason` is "" where it was accepted."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     sha256: Sha256
     accepted: bool
     reason: Word
@@ -191,7 +210,7 @@ class Verdicts(Message):
     """Verdicts on the client's segments; told again at each listing until they are acknowledged."""
 
     KIND = 8
-    verdicts: Annotated[tuple[WireVerdict, ...], Field(max_length=MAX_ENTRIES)]
+    verdicts: Annotated[tuple[SegmentVerdict, ...], Field(max_length=MAX_ENTRIES)]
 
 
 class Ack(Message):
@@ -202,13 +221,12 @@ class Ack(Message):
 
 
 class Get(Message):
-    """Send a file from `offset` on, at most `most` bytes of it (None: all); its answers carry `key`."""
+    """Send a file from `offset` on; its answers carry `key`."""
 
     KIND = 10
     key: Key
     path: AskedPath
     offset: Count
-    most: Count | None = None
 
 
 class Data(Message):
@@ -297,10 +315,9 @@ class ListSaved(Message):
     slot: Count  # behind the last there may be
 
 
-class SavedSlot(BaseModel):
+class SavedSlot(WirePart):
     """The newest checkpoints of a slot, the newest first: attempt, step, bytes of its manifest."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     slot: Slot
     saved: Annotated[tuple[tuple[Count, Count, Count], ...], Field(max_length=MOST_TOLD)]
 
@@ -317,7 +334,95 @@ class SavedThere(Message):
     sentence: Sentence = ""
 
 
-_KINDS: dict[int, type[Message]] = {kind.KIND: kind for kind in (*Message.__subclasses__(), *livemessages.EVERY)}
+class WireWish(WirePart):
+    """One agent that the client wants to see, with so many pictures a second."""
+
+    run_id: Name
+    slot: Slot
+    lane: Lane
+    fps: Annotated[int, Field(ge=1, le=MOST_FPS)]
+
+
+class WatchLive(Message):
+    """WATCH: all that the client wants to see from now on; empty: nothing any more."""
+
+    KIND = 21
+    wishes: Annotated[tuple[WireWish, ...], Field(max_length=MOST_WISHES)]
+
+
+class SeenLive(Message):
+    """SEEN: all LIVE of the other side up to this number have been taken."""
+
+    KIND = 22
+    number: Count
+
+
+class LiveBatch(Message):
+    """LIVE: the newest batch of one agent; the payload is a cell's of its ring (`anchorleg.live.batches`),
+    packed (`syncd.wire.liveline`).
+
+    `number`: how many LIVE this side has sent over this connection, with this one. A client's is of an agent of its
+    own.
+    """
+
+    KIND = 23
+    run_id: Name
+    slot: Slot
+    lane: Lane
+    number: Count
+    kind: Annotated[int, Field(ge=0, le=255)]
+
+
+class NobodyAsked(Message):
+    """The run's jobs cannot be told that somebody watches; what others asked for is shown all the same."""
+
+    KIND = 24
+    run_id: Name
+    sentence: Sentence
+
+
+class OfferLive(Message):
+    """OFFER: (run id, slot) for which agents of the client play, and may be watched from now on."""
+
+    KIND = 25
+    agents: Annotated[tuple[tuple[Name, Slot], ...], Field(max_length=MOST_OFFERS)]
+
+
+class WantedLive(Message):
+    """WANTED: all of the client's agents that somebody wants to see from now on. `sentence`: why nobody ever will."""
+
+    KIND = 26
+    wishes: Annotated[tuple[WireWish, ...], Field(max_length=MOST_WISHES)]
+    sentence: Sentence = ""
+
+
+class NeedScene(Message):
+    """NEED: send a slice of a scene that an agent of the client's plays in, from `offset` on."""
+
+    KIND = 27
+    run_id: Name
+    slot: Slot
+    sha256: Sha256
+    offset: Count
+
+
+class SceneSlice(Message):
+    """SCENE: the slice that was needed (the payload), less where the scene ends; nothing where it is not there."""
+
+    KIND = 28
+    sha256: Sha256
+    offset: Count
+
+
+class ShownLive(Message):
+    """SHOWN: (slot, contributor) of all agents of a run that may be watched from now on."""
+
+    KIND = 29
+    run_id: Name
+    agents: Annotated[tuple[tuple[Slot, Name], ...], Field(max_length=MOST_SHOWN)]
+
+
+_KINDS: dict[int, type[Message]] = {kind.KIND: kind for kind in Message.__subclasses__()}
 
 
 @dataclass(frozen=True)

@@ -22,14 +22,21 @@ from syncd.shared.counts import note_seen
 from syncd.shared.guests import Guest
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox
 from syncd.shared.layout import Shared
-from syncd.wire import livemessages, protocol
+from syncd.wire import protocol
 from syncd.wire.feed import Feed
-from syncd.wire.fields import Message
-from syncd.wire.intake import NOT_HERE, LiveIntake
-from syncd.wire.live import LiveFeed
+from syncd.wire.live import NOT_HERE, LiveFeed, LiveIntake
 from syncd.wire.outgoing import file_frames, news_frames, saved, spread_s, standing_of
 from syncd.wire.pacing import Bandwidth, Pace
-from syncd.wire.protocol import DEAD_AFTER_S, MAX_ENTRIES, MAX_PAYLOAD_BYTES, PING_EVERY_S, Decoder, Frame, encode
+from syncd.wire.protocol import (
+    DEAD_AFTER_S,
+    MAX_ENTRIES,
+    MAX_PAYLOAD_BYTES,
+    PING_EVERY_S,
+    Decoder,
+    Frame,
+    Message,
+    encode,
+)
 from syncd.wire.uploads import Uploads
 
 #: What waits to be taken by the client, at most: one frame above it. More would delay pings and news.
@@ -79,7 +86,6 @@ class Server:
         self._waiting = bytearray(protocol.PREAMBLE)
         self._streams: deque[Iterator[bytes]] = deque()
         self._pushes: deque[Iterator[bytes]] = deque()
-        self._slices: deque[Iterator[bytes]] = deque()
         self._feed = Feed(shared, clock)
         self._live = LiveFeed(shared, clock, wall, is_guest=contributor is not None)
         self._intake: LiveIntake | None = None
@@ -115,7 +121,6 @@ class Server:
             self._live.close()
             if self._intake is not None:
                 self._intake.close()
-            self._feed.close()
 
     def _turn(self) -> None:
         """Wait until something can be done, and do it."""
@@ -133,12 +138,7 @@ class Server:
             poll.register(self._in, select.POLLIN)
         if self._waiting:
             poll.register(self._out, select.POLLOUT)
-        bell = self._feed.bell() if self._may_look() and self._clock() >= self._feed.quiet_until else -1
-        if bell >= 0:
-            poll.register(bell, select.POLLIN)
         ready = dict(poll.poll(self._patience_ms()))
-        if ready.get(bell):
-            self._feed.ring()
         if ready.get(self._in):
             self._read()
         if ready.get(self._out):
@@ -154,17 +154,15 @@ class Server:
 
     def _patience_ms(self) -> float:
         """Until the next look is due, or the clock should be asked about pings and silence; 0 while more can leave."""
-        if self._has_room() and (self._pushes or self._streams or self._slices):
+        if self._has_room() and (self._pushes or self._streams):
             return 0.0
         due = [self._clock() + WAKE_EVERY_S]
         if wait_s := self._bandwidth.wait_s():
             due.append(self._clock() + wait_s)
         if self._may_look():
-            due.append(self._feed.next_at())
+            due.append(self._feed.next_at)
             if self._inbox is not None:
                 due.append(self._verdicts.next_at)
-            if self._feed.bell() >= 0 and (quiet_until := self._feed.quiet_until) > self._clock():
-                due.append(quiet_until)
         if self._live.is_watched and self._is_idle():
             due.append(self._live.next_at())
         return max(0.0, (min(due) - self._clock()) * 1000)
@@ -179,7 +177,7 @@ class Server:
 
     def _is_idle(self) -> bool:
         """Whether nothing at all waits to leave."""
-        waits = self._waiting or self._pushes or self._streams or self._slices
+        waits = self._waiting or self._pushes or self._streams
         return not waits and not self._bandwidth.wait_s()
 
     # --- out -------------------------------------------------------------------------------------------------------
@@ -188,7 +186,7 @@ class Server:
         self._waiting += encode(message, payload)
 
     def _fill(self) -> None:
-        """Put more frames behind those that wait, while there is room: news first, then files in turns, then scenes.
+        """Put more frames behind those that wait, while there is room: news first, then files in turns.
 
         A look at a large folder of a network takes minutes: meanwhile we listen, say that we live, and files leave.
         """
@@ -196,8 +194,8 @@ class Server:
             self._look()
         until = self._clock() + FILL_S
         while self._has_room():
-            asked, is_late = self._streams or self._slices, self._clock() >= until
-            queue = asked if is_late and asked else self._pushes or asked
+            is_late = self._clock() >= until
+            queue = self._streams if is_late and self._streams else self._pushes or self._streams
             if not queue:
                 return
             frame = next(queue[0], None)
@@ -235,11 +233,11 @@ class Server:
     def _look(self) -> None:
         """Put what changed among the pushes."""
         now = self._clock()
-        if now >= self._feed.next_at():
-            self._pushes.extend([self._news_frames(eager=True)])
+        if now >= self._feed.next_at:
+            self._pushes.append(news_frames(self._feed.changes()))
         if self._inbox is not None and now >= self._verdicts.next_at:
-            with self._verdicts.looking(now):
-                self._look_for_verdicts(self._inbox)
+            self._look_for_verdicts(self._inbox)
+            self._verdicts.took(self._clock(), self._clock() - now)
 
     def _look_for_verdicts(self, inbox: Inbox | Guest) -> None:
         try:
@@ -249,20 +247,16 @@ class Server:
             return
         for start in range(0, len(found), MAX_ENTRIES):
             some = found[start : start + MAX_ENTRIES]
-            told = (
-                protocol.WireVerdict(sha256=one.sha256, accepted=one.accepted, reason=one.reason[:100]) for one in some
-            )
+            verdict = protocol.SegmentVerdict
+            told = (verdict(sha256=one.sha256, accepted=one.accepted, reason=one.reason[:100]) for one in some)
             self._say(protocol.Verdicts(verdicts=tuple(told)))
             self._verdicts_told |= {one.sha256 for one in some}
 
-    def _news_frames(self, *, eager: bool) -> Iterator[bytes]:
-        return news_frames(self._shared.path, self._feed.changes(), self._bandwidth, eager=eager)
-
     def _listing_frames(self) -> Iterator[bytes]:
         self._feed.forget()  # now: a look that was under way is over
-        yield from self._news_frames(eager=False)
+        yield from news_frames(self._feed.changes())
         self._is_listing = False
-        yield encode(protocol.Listed(polls_because=self._feed.polls_because[:100]))
+        yield encode(protocol.Listed())
 
     # --- in --------------------------------------------------------------------------------------------------------
 
@@ -312,22 +306,21 @@ class Server:
                     raise ProtocolError("wire.unexpected-client", message=type(message).__name__)
 
     def _get(self, get: protocol.Get) -> None:
-        if len(self._streams) + len(self._slices) >= MOST_STREAMS:
+        if len(self._streams) >= MOST_STREAMS:
             raise ProtocolError("wire.too-many-files", most=MOST_STREAMS)
         root = (get.path.startswith("slots/") and self._run_folder) or self._shared.path
-        queue = self._streams if get.most is None else self._slices
-        queue.append(file_frames(root, get.key, get.path, get.offset, get.most))
+        self._streams.append(file_frames(root, get.key, get.path, get.offset))
 
     def _take_live(self, message: Message, payload: bytes) -> bool:
         """What is said of agents at play; False: it is not about them, or not a client's to say."""
         match message:
-            case livemessages.WatchLive() | livemessages.SeenLive():
+            case protocol.WatchLive() | protocol.SeenLive():
                 self._live.hear(message)
-            case livemessages.OfferLive():
+            case protocol.OfferLive():
                 self._offer(message)
-            case livemessages.LiveBatch() if self._intake is not None:
+            case protocol.LiveBatch() if self._intake is not None:
                 self._intake.put(message, payload)
-            case livemessages.SceneSlice() if self._intake is not None:
+            case protocol.SceneSlice() if self._intake is not None:
                 self._intake.put_slice(message, payload)
             case _:
                 return False
@@ -375,7 +368,7 @@ class Server:
                 self._inbox = self._inbox_of if is_open else None
             self._uploads = Uploads(self._inbox, self._version, self._wall)
 
-    def _offer(self, said: livemessages.OfferLive) -> None:
+    def _offer(self, said: protocol.OfferLive) -> None:
         """The client's agents may be watched; of another account's the folder has no place for them."""
         self._look_for_inbox()
         if self._intake is None and isinstance(self._inbox, Inbox):
@@ -383,7 +376,7 @@ class Server:
         if self._intake is not None:
             self._intake.offer(said)
         elif said.agents:
-            self._say(livemessages.WantedLive(wishes=(), sentence=NOT_HERE))
+            self._say(protocol.WantedLive(wishes=(), sentence=NOT_HERE))
 
     def _list(self) -> None:
         """Everything on offer, then LISTED; from now on changes are pushed."""

@@ -6,6 +6,7 @@ Two threads: the caller's, and one that reads, answers pings and notices death. 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import threading
 import time
@@ -15,13 +16,11 @@ from pathlib import Path
 
 from syncd.errors import ChangedError, ProtocolError, RemoteError, StorageError, SyncError, UnreachableError
 from syncd.wire import protocol
-from syncd.wire.arrivals import Arrivals, Download, read_segment, sha256_of, write_part
-from syncd.wire.fields import Message
+from syncd.wire.arrivals import Arrivals, Download, read_segment
 from syncd.wire.pacing import Bandwidth
-from syncd.wire.protocol import DEAD_AFTER_S, PING_EVERY_S, PREAMBLE, Decoder, Frame, encode
+from syncd.wire.protocol import DEAD_AFTER_S, PING_EVERY_S, PREAMBLE, Decoder, Frame, Message, SegmentVerdict, encode
 from syncd.wire.streams import Stream
-from syncd.wire.transport import ConnectionFacts, News, Offer, Receipt, SegmentVerdict
-from syncd.wire.viewing import Viewing
+from syncd.wire.transport import ConnectionFacts, News, Offer, Receipt
 
 #: From the connection's start to WELCOME: a first Python start from a cold network folder takes tens of seconds.
 WELCOME_TIMEOUT_S = 60.0
@@ -33,6 +32,12 @@ TICK_S = 2.5
 MAX_NOISE_BYTES = 256 * 1024
 #: Segments under way at once, so that round trips overlap; below the server's own limit.
 SEGMENTS_IN_FLIGHT = 16
+#: Of frames about agents at play the newest of each kind and agent is kept, until they are taken: so many at most.
+MOST_LIVE = 64
+_LIVE = (
+    protocol.LiveBatch, protocol.NobodyAsked, protocol.ShownLive, protocol.WantedLive, protocol.NeedScene,
+    protocol.SeenLive,
+)  # fmt: skip
 #: What a goodbye may take, and then the reader's end.
 FAREWELL_S, CLOSE_TIMEOUT_S = 0.5, 5.0
 
@@ -59,7 +64,6 @@ class Session:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.name = name
-        self.chosen_because = ""
         self.tick: Callable[[], None] = lambda: None
         self._bandwidth = Bandwidth(bwlimit, clock)
         self._stream, self._place, self._logins = stream, place, logins
@@ -78,7 +82,7 @@ class Session:
         self._rtt_s: float | None = None
         self._clock_offset_s: float | None = None
         self._arrivals = Arrivals()
-        self.live = Viewing(self._send, self._changed, self._arrivals.downloads, self._keys)
+        self._live: dict[tuple[object, ...], Frame] = {}
         self._counted: list[str] = []
         self._answers: dict[str, Message] = {}
         self._asked: set[str] = set()
@@ -87,7 +91,7 @@ class Session:
         self._reader.start()
         try:
             version = protocol.program_version()
-            self._send(protocol.Hello(protocol=protocol.PROTOCOL, version=version, client=client, bwlimit=bwlimit))
+            self.say(protocol.Hello(protocol=protocol.PROTOCOL, version=version, client=client, bwlimit=bwlimit))
             self._await(lambda: self._welcome is not None, WELCOME_TIMEOUT_S, "did not answer")
         except BaseException:
             self.close()
@@ -99,8 +103,7 @@ class Session:
         """Everything on offer now: each slot's newest manifest, all metrics, verdicts that nobody has counted."""
         with self._changed:
             before = self._arrivals.listings
-            self._arrivals.begin_listing()
-        self._send(protocol.Listing())
+        self.say(protocol.Listing())
         # Of a large folder that takes long; its server says between two steps that it lives.
         ready, progress = (lambda: self._arrivals.listings > before), (lambda: self._bytes_in)
         self._await(ready, STUCK_AFTER_S, "did not list what it has", progress)
@@ -108,14 +111,14 @@ class Session:
             return self._arrivals.take_news()
 
     def wait(self, timeout_s: float) -> News:
-        """What changed since the last call: within milliseconds, or nothing when the time is over. Verdicts are told
-        until they are `counted`.
+        """What has changed since the last call; nothing when the time is over. Verdicts are told until they are
+        `counted`.
         """
         for message in self._acknowledgements():
-            self._send(message)
+            self.say(message)
         with self._changed:
             self._changed.wait_for(
-                lambda: self._failure or self._arrivals or self.live or self._is_interrupted, timeout_s
+                lambda: self._failure or self._arrivals or self._live or self._is_interrupted, timeout_s
             )
             self._is_interrupted = False
             if self._failure is not None:
@@ -125,6 +128,23 @@ class Session:
     def counted(self, verdicts: Sequence[SegmentVerdict]) -> None:
         """These are counted here, durably: the other side hears so with the next `wait` or `close`. Never raises."""
         self._counted += [verdict.sha256 for verdict in verdicts]
+
+    def take_live(self) -> list[Frame]:
+        """What has come about agents at play since the last call, in order: of each agent the newest."""
+        with self._changed:
+            found, self._live = list(self._live.values()), {}
+        return found
+
+    def say(self, message: Message, payload: bytes | memoryview = b"") -> None:
+        """Send one frame. Errors: UnreachableError."""
+        data = encode(message, payload)
+        with self._writing:
+            try:
+                self._stream.write(data, DEAD_AFTER_S)
+            except OSError as error:
+                self._await(lambda: self._failure is not None, TICK_S, "went away")  # the reader knows why
+                raise self._silent() from error
+            self._bytes_out += len(data)
 
     def interrupt(self) -> None:
         """End the `wait` under way, or the next one, at once. For any thread; never raises."""
@@ -136,24 +156,21 @@ class Session:
         """Bring the offered file to `part`, going on where that ends, fsynced. The caller verifies and renames it.
 
         Errors: UnreachableError (the part stays), StorageError, GoneError (the session lives on; list again),
-        ChangedError (news of it follow). A part of metrics, or one that is too long, begins anew.
+        ChangedError (news of it follow). A part of a blob is gone on with, unless it is too long.
         """
-        content = self._at_hand(offer)
-        if content is not None:
-            write_part(part, content)
-            return
         try:
             offset = part.stat().st_size if offer.kind == "blob" else 0
         except FileNotFoundError:
             offset = 0
         except OSError as error:
             raise StorageError("storage.unreadable", path=part, why=error.strerror) from error
-        download = Download(part, offset if offset <= offer.bytes else 0, offer.bytes)
+        is_shorter = offset <= offer.bytes
+        download = Download(part, offset if is_shorter else 0, offer.bytes, may_be_shorter=offer.kind == "scene")
         key = str(next(self._keys))
         try:
             with self._changed:
                 self._arrivals.downloads[key] = download
-            self._send(protocol.Get(key=key, path=offer.path, offset=download.at))
+            self.say(protocol.Get(key=key, path=offer.path, offset=download.at))
             self._await(lambda: download.done, STUCK_AFTER_S, "stopped sending", progress=lambda: download.at)
         finally:
             with self._changed:
@@ -161,7 +178,7 @@ class Session:
                 download.finish(None)
         if download.error is not None:
             raise download.error
-        if offer.kind != "blob" and offer.sha256 not in {None, sha256_of(part)}:
+        if offer.kind != "blob" and offer.sha256 not in {None, hashlib.sha256(part.read_bytes()).hexdigest()}:
             raise ChangedError("file.changed", path=offer.path)
 
     def send(self, segments: Sequence[tuple[Path, str, int]]) -> list[Receipt]:
@@ -173,7 +190,7 @@ class Session:
 
     def saved(self, slot: int) -> protocol.SavedThere:
         """The newest whole checkpoints of the first slots from `slot` on. Errors: UnreachableError."""
-        self._send(protocol.ListSaved(slot=slot))
+        self.say(protocol.ListSaved(slot=slot))
         answer = self._answer("saved")
         return answer if isinstance(answer, protocol.SavedThere) else protocol.SavedThere()
 
@@ -182,8 +199,9 @@ class Session:
         facts = ConnectionFacts(self._bytes_in, self._bytes_out, self._rtt_s, self._clock_offset_s, logins=self._logins)
         if (told := self._welcome) is None:
             return facts
-        known = replace(facts, contributor=told.contributor, version=told.version, standing=told.standing)
-        return replace(known, spread_s=told.spread_s, polls_because=self._arrivals.polls_because)
+        return replace(
+            facts, contributor=told.contributor, version=told.version, standing=told.standing, spread_s=told.spread_s
+        )
 
     def close(self) -> None:
         """Say goodbye. May be called twice; never raises."""
@@ -198,16 +216,6 @@ class Session:
             self._reader.join(CLOSE_TIMEOUT_S)
 
     # --- the caller's thread ---------------------------------------------------------------------------------------
-
-    def _send(self, message: Message, payload: bytes | memoryview = b"") -> None:
-        data = encode(message, payload)
-        with self._writing:
-            try:
-                self._stream.write(data, DEAD_AFTER_S)
-            except OSError as error:
-                self._await(lambda: self._failure is not None, TICK_S, "went away")  # the reader knows why
-                raise self._silent() from error
-            self._bytes_out += len(data)
 
     def _await(
         self, ready: Callable[[], bool], timeout_s: float, what: str, progress: Callable[[], int] = lambda: 0
@@ -232,22 +240,6 @@ class Session:
         for start in range(0, len(counted), protocol.MAX_ENTRIES):
             yield protocol.Ack(sha256s=tuple(counted[start : start + protocol.MAX_ENTRIES]))
 
-    def _at_hand(self, offer: Offer) -> bytes | None:
-        """The content of what was pushed already, or is being pushed; None: it has to be asked for."""
-        if offer.kind == "manifest":
-            return self._arrivals.manifest(offer.path)
-        sha256 = offer.sha256 or ""
-        with self._changed:
-            if offer.kind != "blob" or not self._arrivals.eager.knows(sha256):
-                return None
-        self._await(
-            lambda: self._arrivals.eager.is_whole(sha256) or not self._arrivals.eager.knows(sha256),
-            STUCK_AFTER_S,
-            "stopped sending",
-        )
-        with self._changed:
-            return self._arrivals.eager.take(sha256) if self._arrivals.eager.is_whole(sha256) else None
-
     def _send_some(self, segments: Sequence[tuple[Path, str, int]]) -> list[Receipt]:
         receipts: dict[str, Receipt] = {}
         contents: dict[str, bytes] = {}
@@ -259,14 +251,14 @@ class Session:
             contents[path.name] = content
             self._answers.pop(path.name, None)
             self._asked.add(path.name)
-            self._send(protocol.Put(sha256=path.name, run_id=run_id, slot=slot, bytes=len(content)))
+            self.say(protocol.Put(sha256=path.name, run_id=run_id, slot=slot, bytes=len(content)))
         for sha256, content in contents.items():
             answer = self._answer(sha256)
             if isinstance(answer, protocol.Have):
                 for at in range(answer.offset, max(len(content), answer.offset + 1), protocol.MAX_PAYLOAD_BYTES):
                     payload = memoryview(content)[at : at + protocol.MAX_PAYLOAD_BYTES]
                     self._wait_for_room()
-                    self._send(protocol.Data(key=sha256, offset=at), payload)
+                    self.say(protocol.Data(key=sha256, offset=at), payload)
                     self._bandwidth.took(len(payload))
             else:
                 self._answers[sha256] = answer
@@ -375,8 +367,14 @@ class Session:
             case protocol.Pong(n=n):
                 if self._ping is not None and self._ping[0] == n:
                     self._rtt_s = self._clock() - self._ping[1]
+            case _ if isinstance(message := frame.message, _LIVE):
+                key = (type(message), *(getattr(message, name, None) for name in ("run_id", "slot", "lane")))
+                self._live.pop(key, None)  # the newest goes last
+                self._live[key] = frame
+                while len(self._live) > MOST_LIVE:
+                    del self._live[next(iter(self._live))]
             case message:
-                if not (self._arrivals.put(frame) or self.live.put(message, frame.payload)):
+                if not self._arrivals.put(frame):
                     raise ProtocolError("wire.unexpected-server", place=self._place, message=type(message).__name__)
 
     def _silent(self) -> SyncError:

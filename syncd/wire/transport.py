@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from syncd.wire.protocol import Standing
+from syncd.wire.protocol import SegmentVerdict, Standing
 
 #: What a mirror takes (`syncd.laptop.capacity`), and so a transport keeps. A queue of 2,000 experiments, twice.
 MAX_SLOTS = 4_000
@@ -20,25 +20,16 @@ MAX_CURVES_BYTES = 4 * 2**30
 
 @dataclass(frozen=True)
 class Offer:
-    """One file of the other side: a manifest (the newest of its slot), a file of metrics, or a blob, which is no news:
-    its manifest names it.
+    """One file of the other side: a manifest (the newest of its slot), a file of metrics; or what is no news, because
+    something else names it: a blob, or a scene, which may have fewer bytes.
 
-    `sha256` is the hex sum of the content; None where nobody knows it beforehand (metrics; what comes by rsync).
+    `sha256` is the hex sum of the content; None where nobody knows it beforehand (what comes by rsync).
     """
 
     path: str
     bytes: int
     sha256: str | None
-    kind: Literal["manifest", "blob", "metrics"]
-
-
-@dataclass(frozen=True)
-class SegmentVerdict:
-    """What the learner said of one segment. `reason` is "" where it was accepted."""
-
-    sha256: str
-    accepted: bool
-    reason: str
+    kind: Literal["manifest", "blob", "metrics", "scene"]
 
 
 @dataclass(frozen=True)
@@ -74,8 +65,7 @@ class ConnectionFacts:
     `bytes_in`, `bytes_out`: what it read and wrote so far. `rtt_s`: of the last ping. `clock_offset_s`: the other
     side's clock minus ours. `contributor`: the inbox that is ours over there. `logins`: how many logins it took.
     `version`: of Anchorleg over there. `standing`: how we stand with the folder's owner. `spread_s`: over how long its
-    clients come back when they lose it at once. `polls_because`: why the other side looks for news again and again;
-    "": its disk tells it of them. None: not known.
+    clients come back when they lose it at once. None: not known.
     """
 
     bytes_in: int = 0
@@ -87,4 +77,3 @@ class ConnectionFacts:
     version: str | None = None
     standing: Standing | None = None
     spread_s: float = 0.0
-    polls_because: str | None = None

@@ -43,7 +43,6 @@ SMALLEST = {
     "wandb_live": "1",
     "weight_class": "1 1 1",
     "weight_latency": "1",
-    "weight_link": "1",
 }
 #: Those that have no size of a few minutes, and why.
 TOO_LARGE = {

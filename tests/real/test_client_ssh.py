@@ -25,16 +25,15 @@ from syncd.access.keys import endpoint
 from syncd.errors import LoginRefusedError, SecondFactorError, UnreachableError
 from syncd.laptop.rsync import RsyncPull
 from syncd.outbox import Outbox, read_contributions
-from syncd.remote import Remote, TransportName
+from syncd.remote import Remote
 from syncd.shared.inbox import Inbox
 from syncd.store import Origin, Shared, Version, publish, rounded
-from syncd.transports.factory import open_transport
+from syncd.transports import open_transport
 from syncd.wire.transport import News
 
 SYNCD = str(Path(sys.executable).parent / "syncd")
 #: How long the connection is left alone, to see that waiting costs no login.
 IDLE_S = 6.0
-CARRIERS = ["openssh", "paramiko"]
 TWO_FACTORS = {"AuthenticationMethods": "publickey,keyboard-interactive", "KbdInteractiveAuthentication": "yes"}
 
 
@@ -54,17 +53,14 @@ def is_here(folder: Path, version: Version) -> bool:
     return manifest is not None and manifest.version == version
 
 
-def watch(folder: Path, env: dict[str, str], carrier: str):
-    return watching(folder, "--transport", carrier, "", env=env)
+def watch(folder: Path, env: dict[str, str]):
+    return watching(folder, "", env=env)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("carrier", CARRIERS)
-def test_one_login_carries_policies_and_experience(
-    sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path, carrier: str
-) -> None:
+def test_one_login_carries_policies_and_experience(sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path) -> None:
     folder = tmp_path / "mirror"
-    with watch(folder, settled(laptop, sshd, shared.path), carrier) as watcher:
+    with watch(folder, settled(laptop, sshd, shared.path)) as watcher:
         watcher.live()
         for seq in range(1, 6):
             publish_one(shared, 1, seq)
@@ -77,7 +73,7 @@ def test_one_login_carries_policies_and_experience(
         wait_for(lambda: is_here(folder, Version(1, 6)), "the policy")
         word = watcher.word()
         assert word is not None
-        assert (word.logins, word.contributor, word.transport) == (1, "anna", carrier)
+        assert (word.logins, word.contributor, word.transport) == (1, "anna")
         assert watcher.end(signal.SIGTERM) == 0
     assert sshd.logins() == 1
     assert len(list(Inbox.of(shared, "anna").path.glob(f"new/{RUN}/0/*"))) == 5
@@ -85,13 +81,10 @@ def test_one_login_carries_policies_and_experience(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("carrier", CARRIERS)
-def test_a_server_that_was_away_is_found_again(
-    sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path, carrier: str
-) -> None:
+def test_a_server_that_was_away_is_found_again(sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path) -> None:
     folder = tmp_path / "mirror"
     publish_one(shared, 1, 1)
-    with watch(folder, settled(laptop, sshd, shared.path), carrier) as watcher:
+    with watch(folder, settled(laptop, sshd, shared.path)) as watcher:
         watcher.live()
         sshd.stop()
         wait_for(lambda: is_offline(watcher), "it to notice")
@@ -140,12 +133,11 @@ def is_python(pid: int) -> bool:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("carrier", CARRIERS)
 def test_a_server_that_hangs_is_given_up_and_found_again(
-    sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path, carrier: str
+    sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path
 ) -> None:
     folder = tmp_path / "mirror"
-    with watch(folder, settled(laptop, sshd, shared.path), carrier) as watcher:
+    with watch(folder, settled(laptop, sshd, shared.path)) as watcher:
         watcher.live()
         sshd.pause()
         wait_for(lambda: is_offline(watcher), "it to give the silent server up")
@@ -169,15 +161,14 @@ def test_sleep_ends_with_a_new_connection(sshd: Sshd, laptop: Laptop, shared: Sh
         assert sshd.logins() == 2
 
 
-@pytest.mark.parametrize("carrier", CARRIERS)
 def test_a_site_that_asks_for_a_second_factor_is_none_that_refuses_the_key(
-    new_sshd: Callable[..., Sshd], shared: Shared, carrier: TransportName
+    new_sshd: Callable[..., Sshd], shared: Shared
 ) -> None:
     site = new_sshd(**TWO_FACTORS)
     for is_known in (True, False):
         laptop = site.new_client("anna" if is_known else "ben", options="" if is_known else None)
         with pytest.raises(LoginRefusedError) as told:
-            open_transport(site.remote(laptop, shared.path), carrier, client="anna")
+            open_transport(site.remote(laptop, shared.path), client="anna")
         assert isinstance(told.value, SecondFactorError) is is_known, told.value
 
 
@@ -198,7 +189,7 @@ def test_a_connection_that_stays_takes_the_others_past_a_second_factor(
 
         def is_asked() -> bool:
             try:
-                open_transport(alone, "openssh", client="anna").close()
+                open_transport(alone, client="anna").close()
             except SecondFactorError:
                 return True
             except UnreachableError:
@@ -207,7 +198,7 @@ def test_a_connection_that_stays_takes_the_others_past_a_second_factor(
 
         wait_for(is_asked, "the other way to log in")
         logins = site.logins()
-        with closing(open_transport(kept, "openssh", client="anna")) as transport:
+        with closing(open_transport(kept, client="anna")) as transport:
             assert transport.listing() == News()
         assert site.logins() == logins
     finally:
@@ -222,7 +213,7 @@ def test_the_users_own_shells_outlive_our_connection(new_sshd: Callable[..., Ssh
     remote = Remote(path=str(shared.path), host="cluster", command=SYNCD, ssh_config=laptop.config)
     began = site.folder / "began"
     command = ["ssh", "-F", str(laptop.config), "cluster", f"touch {began}; cat"]
-    with closing(open_transport(remote, "openssh", client="anna")) as transport:
+    with closing(open_transport(remote, client="anna")) as transport:
         assert transport.listing() == News()
         shell = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         try:
@@ -265,14 +256,13 @@ def test_what_a_person_sets_for_their_own_shells_breaks_no_connection_of_ours(
     assert endpoint(remote).port == sshd.port
 
 
-@pytest.mark.parametrize("carrier", CARRIERS)
 def test_a_wrong_host_key_ends_it_before_anything_is_sent(
-    sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path, carrier: str
+    sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path
 ) -> None:
     env = settled(laptop, sshd, shared.path)
     kind, key = make_key(tmp_path / "another", "another").split()[:2]
     laptop.known_hosts.write_text(f"[127.0.0.1]:{sshd.port} {kind} {key}\n")
-    with watch(tmp_path / "mirror", env, carrier) as watcher:
+    with watch(tmp_path / "mirror", env) as watcher:
         assert watcher.child is not None
         assert watcher.child.wait(PATIENCE_S) == 4
         assert "host key" in watcher.said()
@@ -280,11 +270,10 @@ def test_a_wrong_host_key_ends_it_before_anything_is_sent(
     assert sshd.logins() + sshd.refusals() == 0
 
 
-@pytest.mark.parametrize("carrier", CARRIERS)
-def test_a_refused_key_is_tried_once(sshd: Sshd, shared: Shared, tmp_path: Path, carrier: str) -> None:
+def test_a_refused_key_is_tried_once(sshd: Sshd, shared: Shared, tmp_path: Path) -> None:
     stranger = sshd.new_client("stranger", options=None)
     env = settled(stranger, sshd, shared.path)
-    with watch(tmp_path / "mirror", env, carrier) as watcher:
+    with watch(tmp_path / "mirror", env) as watcher:
         assert watcher.child is not None
         assert watcher.child.wait(PATIENCE_S) == 5
         assert watcher.said().count("\n") == 1
@@ -308,7 +297,7 @@ def probes(sshd: Sshd) -> int:
 def test_nothing_of_a_restart_is_left_behind(new_sshd: Callable[..., Sshd], shared: Shared, tmp_path: Path) -> None:
     server = new_sshd()
     env = settled(server.new_client("anna"), server, shared.path)
-    with watch(tmp_path / "mirror", env, "openssh") as watcher:
+    with watch(tmp_path / "mirror", env) as watcher:
         watcher.live()
         served = server.processes("syncd", "serve")
         assert served
@@ -316,25 +305,23 @@ def test_nothing_of_a_restart_is_left_behind(new_sshd: Callable[..., Sshd], shar
         wait_for(lambda: not any(map(started_at, served)), "the end of the server")
 
 
-@pytest.mark.parametrize("carrier", CARRIERS)
 def test_a_limit_on_the_bandwidth_slows_and_loses_nothing(
-    sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path, carrier: str
+    sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path
 ) -> None:
     folder = tmp_path / "mirror"
     publish_one(shared, 1, 1, wide=20_000)
     env = settled(laptop, sshd, shared.path)
     Outbox(folder).offer(RUN, 0, os.urandom(300_000))
-    done = syncd("bidirectional", "", str(folder), "--transport", carrier, "--bwlimit", "2000", env=env)
+    done = syncd("bidirectional", "", str(folder), "--bwlimit", "2000", env=env)
     assert done.returncode == 0, done.stderr
     assert is_here(folder, Version(1, 1))
     assert Outbox(folder).count() == 0
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("carrier", CARRIERS)
-def test_whole_checkpoints_come_on_request(sshd: Sshd, laptop: Laptop, tmp_path: Path, carrier: str) -> None:
+def test_whole_checkpoints_come_on_request(sshd: Sshd, laptop: Laptop, tmp_path: Path) -> None:
     def pull(env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-        return syncd("pull", "", str(tmp_path / "mirror"), "--checkpoints", "--transport", carrier, env=env)
+        return syncd("pull", "", str(tmp_path / "mirror"), "--checkpoints", env=env)
 
     shared = Shared(tmp_path / "run" / "shared")
     place = shared.slot(RUN, 0)

@@ -17,7 +17,7 @@ from syncd.access import gate
 from syncd.commands.serve import MOST_MEMORY_BYTES, NICENESS
 from syncd.errors import UnreachableError
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, InboxLimits
-from syncd.transports.factory import open_transport
+from syncd.transports import open_transport
 from syncd.wire.session import Session
 
 #: What an inbox holds at most, in segments of the largest size.
@@ -40,12 +40,11 @@ def is_polite(friend: Friend, pid: int) -> bool:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("which", ["openssh", "paramiko"])
-def test_a_fifth_connection_is_told_to_come_again_and_the_first_stays(friend: Friend, which: str):
+def test_a_fifth_connection_is_told_to_come_again_and_the_first_stays(friend: Friend):
     opened: list[Session] = []
 
     def connect() -> Session:
-        transport = open_transport(friend.remote(), which, client="alice")  # type: ignore[arg-type]
+        transport = open_transport(friend.remote(), client="alice")
         opened.append(transport)
         return transport
 

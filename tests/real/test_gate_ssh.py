@@ -21,7 +21,7 @@ from syncd.laptop.checkpoints import ServedCheckpoints, fetch_newest
 from syncd.laptop.mirror import blob_of
 from syncd.laptop.rsync import RsyncPull
 from syncd.shared.inbox import Inbox
-from syncd.transports.factory import open_transport
+from syncd.transports import open_transport
 from syncd.wire.protocol import REFUSED_EXIT_CODE
 from syncd.wire.transport import Offer
 
@@ -32,11 +32,10 @@ def gate_refused(done: subprocess.CompletedProcess[bytes]) -> bool:
     return done.returncode != 0 and b"syncd gate:" in said and SECRET.encode() not in said
 
 
-@pytest.mark.parametrize("which", ["openssh", "paramiko"])
-def test_the_weights_come_and_the_own_inbox_takes(friend: Friend, which: str):
+def test_the_weights_come_and_the_own_inbox_takes(friend: Friend):
     inbox = Inbox.of(friend.shared, "alice")
     friend.as_owner(lambda: inbox.write_verdict("a" * 64, accepted=False, reason="range", now=1.0))
-    transport = open_transport(friend.remote(), which, client="somebody-else")  # type: ignore[arg-type]
+    transport = open_transport(friend.remote(), client="somebody-else")
     try:
         news = transport.listing()
         assert [verdict.reason for verdict in news.verdicts] == ["range"]
@@ -75,7 +74,7 @@ def test_whole_checkpoints_come_by_a_key_that_was_granted_them_and_by_no_other(f
     def ask(*refused: str) -> tuple[list[str], list[str]]:
         """What came, and what was said; files that are `refused`."""
         troubles: list[str] = []
-        with closing(open_transport(friend.remote(), "openssh", client="alice")) as line:
+        with closing(open_transport(friend.remote(), client="alice")) as line:
             lines = fetch_newest(ServedCheckpoints(line), friend.here, [RUN], trouble=troubles.append)
             for path in refused:
                 with pytest.raises(GoneError):

@@ -27,7 +27,7 @@ from slot_digest import newest
 
 from syncd import store
 from syncd.access.gate import authorized_keys_line
-from syncd.transports.factory import open_transport
+from syncd.transports import open_transport
 from syncd.wire.session import Session
 from trainer.checkpoints.checkpoint import read_manifest
 from trainer.checkpoints.resume import load_exact
@@ -134,7 +134,7 @@ def connect(ordinary_account: Account | None, training: Training) -> Iterator[Ca
             with open(server.authorized_keys, "a", encoding="utf-8") as file:
                 file.write(authorized_keys_line(who, laptop.public_key, [training.syncd], shared) + "\n")
             remote = server.remote(laptop, shared, command=None)
-            lines.append(open_transport(remote, "openssh", client=who))
+            lines.append(open_transport(remote, client=who))
             return lines[-1]
 
         yield make

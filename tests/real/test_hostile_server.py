@@ -85,11 +85,10 @@ def test_no_word_of_a_server_is_obeyed_by_a_terminal(victim: Callable[[str], Vic
     assert "owned" in done.stdout + done.stderr, "what it said is shown, as text"
 
 
-@pytest.mark.parametrize("carrier", ["openssh", "paramiko"])
-def test_what_is_kept_of_a_servers_words_is_plain(victim: Callable[[str], Victim], carrier: str) -> None:
+def test_what_is_kept_of_a_servers_words_is_plain(victim: Callable[[str], Victim]) -> None:
     laptop = victim("escapes")
     Outbox(laptop.folder).offer(HONEST, 0, b"a segment that is refused with an escape")
-    with watching(laptop.folder, "--transport", carrier, "", env=laptop.env) as watcher:
+    with watching(laptop.folder, "", env=laptop.env) as watcher:
         watcher.live()
         wait_for(laptop.has_the_honest_policy, "the honest policy")
         wait_for(lambda: "no more segments" in str(watcher.word()), "the refusal of the segment")

@@ -23,12 +23,13 @@ from anchorleg.live.wanted import FILE, Wish, read
 from syncd.laptop.liveagents import LiveAgents
 from syncd.laptop.mirror import Mirror
 from syncd.store import Shared
-from syncd.transports.factory import open_transport
+from syncd.transports import open_transport
 from syncd.wire.live import GUESTS_FPS, GUESTS_WISHES
-from syncd.wire.livemessages import WireWish
+from syncd.wire.liveline import grown
+from syncd.wire.protocol import WatchLive, WireWish
 from syncd.wire.session import Session
 
-PUSHING = ["local", "openssh", "paramiko"]
+PUSHING = ["local", "openssh"]
 SYNCD = str(Path(sys.executable).parent / "syncd")
 #: What a server may have more after some megabytes of batches that nobody takes.
 MEMORY_KIB = 4096
@@ -49,7 +50,7 @@ def open_far(tmp_path: Path, shared: Shared, new_sshd: Callable[..., Sshd]) -> C
         (tmp_path / "scratch").mkdir()
         server = None if carrier == "local" else new_sshd()
         laptop = None if server is None else server.new_client("anna")
-        return FarSide(carrier, shared, tmp_path / "scratch", server, laptop)
+        return FarSide(shared, tmp_path / "scratch", server, laptop)
 
     return open_it
 
@@ -116,12 +117,9 @@ def servers_of(sshd: Sshd) -> list[int]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("carrier", ["openssh", "paramiko"])
-def test_after_a_killed_server_it_goes_on(sshd: Sshd, shared: Shared, tmp_path: Path, carrier: str) -> None:
+def test_after_a_killed_server_it_goes_on(sshd: Sshd, shared: Shared, tmp_path: Path) -> None:
     folder = tmp_path / "mirror"
-    with watching(
-        folder, "--transport", carrier, "", env=settled(sshd.new_client("anna"), sshd, shared.path)
-    ) as watcher:
+    with watching(folder, "", env=settled(sshd.new_client("anna"), sshd, shared.path)) as watcher:
         watcher.live()
         write_ring(shared.path, RUN, pose(1))
         wait_for(is_shown(folder, pose(1)), "the first batch")
@@ -152,17 +150,13 @@ def resident_kib(pid: int) -> int:
 @pytest.mark.long
 def test_a_frozen_client_takes_no_memory_and_delays_nobody(sshd: Sshd, shared: Shared, tmp_path: Path) -> None:
     first, second = tmp_path / "frozen", tmp_path / "other"
-    with watching(
-        first, "--transport", "openssh", "", env=settled(sshd.new_client("anna"), sshd, shared.path)
-    ) as frozen:
+    with watching(first, "", env=settled(sshd.new_client("anna"), sshd, shared.path)) as frozen:
         frozen.live()
         [served] = servers_of(sshd)
         writer = RingWriter(ring_of(shared.path, RUN))
         writer.write(POSE, pose(0, bodies=3_000))
         wait_for(is_shown(first, pose(0, bodies=3_000)), "the first batch")
-        with watching(
-            second, "--transport", "openssh", "", env=settled(sshd.new_client("ben"), sshd, shared.path)
-        ) as other:
+        with watching(second, "", env=settled(sshd.new_client("ben"), sshd, shared.path)) as other:
             other.live()
             before, grew = resident_kib(served), 0
             os.kill(frozen.pid, signal.SIGSTOP)
@@ -181,10 +175,10 @@ def test_a_restricted_key_may_watch_a_little(friend: Friend, tmp_path: Path) -> 
     """It sees the runs whose weights it sees. What it wants is bounded, and comes after what the owner wants."""
     run = slot_of(friend.shared.path, RUN).parent
     before = friend.files()
-    transport = open_transport(friend.remote(), "openssh", client="somebody-else")
+    transport = open_transport(friend.remote(), client="somebody-else")
     try:
-        assert transport.live is not None
-        transport.live.watch(tuple(WireWish(run_id=RUN, slot=slot, lane="any", fps=60) for slot in range(4)))
+        wishes = tuple(WireWish(run_id=RUN, slot=slot, lane="any", fps=60) for slot in range(4))
+        transport.say(WatchLive(wishes=wishes))
         wait_for(lambda: read(run / FILE), "the wish")
         (watcher,) = read(run / FILE).values()
         assert [(wish.slot, wish.fps) for wish in watcher.wishes] == [(0, GUESTS_FPS), (1, GUESTS_FPS)][:GUESTS_WISHES]
@@ -194,8 +188,7 @@ def test_a_restricted_key_may_watch_a_little(friend: Friend, tmp_path: Path) -> 
 
         def look() -> bool:
             transport.wait(0.05)
-            assert transport.live is not None
-            found.extend(batch.payload for batch in transport.live.take()[0])
+            found.extend(grown(frame.payload) for frame in transport.take_live() if frame.payload)
             return bool(found)
 
         wait_for(look, "the batch")

@@ -34,7 +34,7 @@ from syncd.shared.counts import Counts
 from syncd.shared.inbox import Inbox
 from syncd.shared.incoming import Incoming, make_incoming
 from syncd.shared.layout import Shared
-from syncd.transports.factory import open_transport
+from syncd.transports import open_transport
 from syncd.wire.session import Session
 from syncd.wire.transport import Receipt
 
@@ -102,9 +102,9 @@ class Cluster:
         laptop = self.laptops[account.name]
         return self.server.remote(laptop, self.shared.path, user=account.name, command=str(self.syncd))
 
-    def visit(self, account: Account, name: str, which: str = "openssh") -> Session:
+    def visit(self, account: Account, name: str) -> Session:
         """`account` logs in from its laptop, and calls itself `name`."""
-        transport = open_transport(self.remote(account), which, client=name)  # type: ignore[arg-type]
+        transport = open_transport(self.remote(account), client=name)
         self._stack.callback(transport.close)
         transport.listing()
         return transport

@@ -22,7 +22,6 @@ from sshd import Laptop, Sshd
 from watching import client_env, seen, syncd, watching
 
 from syncd.access.settings import Settings, store_settings
-from syncd.errors import UnreachableError
 from syncd.laptop import rsync
 from syncd.laptop.rsync import RsyncPull
 from syncd.outbox import Outbox
@@ -129,7 +128,7 @@ def test_a_pull_that_is_killed_shows_nobody_a_part_and_is_gone_on_with(site: Sit
     assert site.pull().returncode == 0
     before = site.visible()
     newer = publish_one(site.shared, 1, 2, wide=100_000)
-    weights = site.folder / "part" / "rsync" / "weights"
+    weights = site.folder / "part" / "rsync" / "stage"
     with watching(site.folder, "--rsync", "--bwlimit", "2000", "", env=site.env, seconds="10") as pulling:
         wait_for(lambda: any(path.stat().st_size > 200_000 for path in weights.rglob(".*") if path.is_file()), "a part")
         assert site.visible() == before
@@ -272,28 +271,6 @@ def test_too_many_curves_keep_no_policy_back(site: Site, monkeypatch: pytest.Mon
     assert len(pull.counts.troubles) == 1
 
 
-@pytest.mark.long
-def test_curves_without_time_for_all_come_a_part_at_each_look(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    publish_one(site.shared, 1, 1)
-    for number in range(8):
-        curve(site.shared.slot(RUN, 0), number)
-    bring = rsync.Rsync.bring
-
-    def with_time_for_three(self: rsync.Rsync, path: str, into: Path, *words: object, **more: object) -> bool:
-        is_whole = bring(self, path, into, *words, **more)  # type: ignore[arg-type]
-        came = sorted(into.rglob("*.jsonl"))
-        for late in came[3:]:
-            late.unlink()
-        if len(came) > 3:
-            raise UnreachableError("peer.ends-for-now", sentence="it did not answer in time")
-        return is_whole
-
-    monkeypatch.setattr(rsync.Rsync, "bring", with_time_for_three)
-    pull = RsyncPull(site.remote(), site.folder)
-    assert [pull.look() for _ in range(3)] == [True, True, False]
-    assert pull.counts.curves == 8, "what came once does not come again"
-
-
 def test_a_disk_that_is_nearly_full_takes_nothing_more(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     publish_one(site.shared, 1, 1)
     monkeypatch.setattr("syncd.shared.disk.FREE_SHARE", 1.0)
@@ -367,13 +344,7 @@ def test_an_rsync_that_knows_only_what_macs_does_is_enough(site: Site, tmp_path:
     assert (tmp_path / "calls").read_text().count("--bwlimit=5000") >= 4
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("watch", "--transport", "rsync"), ("pull", "--transport", "rsync"), ("watch", "--no-rsync"),
-        ("push", "--rsync"), ("setup", "--no-rsync"), ("pull", "--rsync", "--transport", "openssh"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("words", [("watch", "--transport", "rsync"), ("pull", "--transport=openssh")])
 def test_what_is_no_more_says_what_to_use(site: Site, words: tuple[str, ...]) -> None:
     done = syncd(*words, env=site.env)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -23,14 +22,12 @@ from sshd import Sshd, _command, make_key
 from syncd import store
 from syncd.errors import GoneError, HostKeyError, LoginRefusedError, RemoteError, UnreachableError
 from syncd.laptop.mirror import blob_of
-from syncd.transports.paramiko import _Channel
 from syncd.wire.arrivals import Download
-from syncd.wire.protocol import DEAD_AFTER_S
+from syncd.wire.protocol import DEAD_AFTER_S, SegmentVerdict
 from syncd.wire.session import Session
-from syncd.wire.transport import Offer, SegmentVerdict
+from syncd.wire.transport import Offer
 
-CARRIERS = ["local", "openssh", "paramiko"]
-OVER_SSH = ["openssh", "paramiko"]
+CARRIERS = ["local", "openssh"]
 NOW = time.time()
 
 
@@ -43,7 +40,7 @@ def far(request: pytest.FixtureRequest, tmp_path: Path, new_sshd: Callable[..., 
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     server = None if carrier == "local" else new_sshd()
-    return FarSide(carrier, shared, scratch, server, None if server is None else server.new_client("anna"))
+    return FarSide(shared, scratch, server, None if server is None else server.new_client("anna"))
 
 
 def through(*carriers: str):
@@ -216,11 +213,11 @@ def test_verdicts_are_told_until_they_are_counted(far, connect):
     inbox = store.Inbox.of(far.shared, "anna")
     inbox.write_verdict("a" * 64, accepted=True, now=NOW)
     transport = connect()
-    assert transport.listing().verdicts == (SegmentVerdict("a" * 64, accepted=True, reason=""),)
-    assert transport.listing().verdicts == (SegmentVerdict("a" * 64, accepted=True, reason=""),)
+    assert transport.listing().verdicts == (SegmentVerdict(sha256="a" * 64, accepted=True, reason=""),)
+    assert transport.listing().verdicts == (SegmentVerdict(sha256="a" * 64, accepted=True, reason=""),)
     inbox.write_verdict("b" * 64, accepted=False, reason="range", now=NOW)
     news = until(transport, lambda news: bool(news.verdicts))
-    assert SegmentVerdict("b" * 64, accepted=False, reason="range") in news.verdicts
+    assert SegmentVerdict(sha256="b" * 64, accepted=False, reason="range") in news.verdicts
     transport.close()
     transport = connect()
     told = transport.listing().verdicts
@@ -230,7 +227,7 @@ def test_verdicts_are_told_until_they_are_counted(far, connect):
     wait_for(lambda: inbox.verdicts() == [], "the acknowledgement")
 
 
-@through(*OVER_SSH)
+@through("openssh")
 def test_an_alias_of_the_ssh_config_is_enough(far, connect):
     assert far.laptop is not None
     manifest = far.publish(1)
@@ -239,7 +236,7 @@ def test_an_alias_of_the_ssh_config_is_enough(far, connect):
     assert sealed.path.endswith(manifest.version.file_name)
 
 
-@through(*OVER_SSH)
+@through("openssh")
 @pytest.mark.parametrize("why", ["unknown", "another"])
 def test_a_wrong_host_key_stops_before_anything_is_sent(far, why):
     assert far.server is not None
@@ -254,7 +251,7 @@ def test_a_wrong_host_key_stops_before_anything_is_sent(far, why):
     assert (far.server.logins(), far.server.refusals()) == (0, 0)
 
 
-@through(*OVER_SSH)
+@through("openssh")
 def test_a_refused_key_is_tried_once(far):
     assert far.server is not None
     stranger = far.server.new_client("stranger", options=None)
@@ -263,7 +260,7 @@ def test_a_refused_key_is_tried_once(far):
     assert (far.server.logins(), far.server.refusals()) == (0, 1)
 
 
-@through(*OVER_SSH)
+@through("openssh")
 def test_a_server_that_is_away_is_unreachable_and_comes_back(far, connect):
     assert far.server is not None
     far.publish(1)
@@ -276,15 +273,6 @@ def test_a_server_that_is_away_is_unreachable_and_comes_back(far, connect):
         far.open().listing()
     far.server.start()
     assert of_kind(connect().listing(), "manifest")
-
-
-@through("paramiko")
-def test_a_socket_that_breaks_in_a_write_is_a_connection_that_broke(far):
-    channel = _Channel(far.remote(), "there")
-    channel._client.get_transport().sock.shutdown(socket.SHUT_WR)
-    with pytest.raises(OSError, match=r"broke|closed"):
-        channel.write(b"more", PATIENCE_S)
-    channel.close()
 
 
 @through(*CARRIERS)
@@ -341,9 +329,8 @@ def test_a_server_killed_in_the_middle_leaves_a_part_that_is_gone_on_with(far, c
 CLIENT_PROGRAM = """
 import sys
 from syncd.remote import Remote
-from syncd.transports.paramiko import _Channel
-from syncd.transports.factory import open_transport
-transport = open_transport(Remote.model_validate_json(sys.argv[1]), sys.argv[2], client="anna")
+from syncd.transports import open_transport
+transport = open_transport(Remote.model_validate_json(sys.argv[1]), client="anna")
 transport.listing()
 print("listening", flush=True)
 while True:
@@ -353,7 +340,7 @@ while True:
 
 @through(*CARRIERS)
 def test_nothing_is_left_of_a_client_that_was_killed(far):
-    command = [sys.executable, "-c", CLIENT_PROGRAM, far.remote().model_dump_json(), far.carrier]
+    command = [sys.executable, "-c", CLIENT_PROGRAM, far.remote().model_dump_json()]
     client = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:
         assert client.stdout is not None

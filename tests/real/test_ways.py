@@ -8,15 +8,12 @@ from pathlib import Path
 
 import pytest
 from far_side import FarSide, of_kind, until
-from refused import refused
 from sshd import Laptop, Sshd
 
 from syncd import store
 from syncd.errors import UnreachableError
 from syncd.laptop.mirror import blob_of
 from syncd.wire.session import Session
-
-WAYS = ["openssh", "paramiko"]
 
 
 @pytest.fixture
@@ -26,7 +23,7 @@ def far(tmp_path: Path, sshd: Sshd) -> FarSide:
     shared.path.mkdir(parents=True)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    return FarSide("openssh", shared, scratch, sshd, sshd.new_client("anna"))
+    return FarSide(shared, scratch, sshd, sshd.new_client("anna"))
 
 
 @pytest.fixture
@@ -54,22 +51,15 @@ def jump_through(jump: Sshd, laptop: Laptop) -> None:
     laptop.config.write_text(before + "  ProxyJump jump\n" + "\n".join(host) + "\n")
 
 
-@pytest.mark.parametrize("way", WAYS)
 def test_a_jump_host_is_passed_as_the_ssh_config_says(
-    far: FarSide, new_sshd: Callable[..., Sshd], opened: Callable[[Session], Session], way: str
+    far: FarSide, new_sshd: Callable[..., Sshd], opened: Callable[[Session], Session]
 ) -> None:
     assert far.server is not None
     assert far.laptop is not None
     jump = new_sshd()
     jump_through(jump, far.laptop)
-    far.carrier = way
     manifest = far.publish(1)
     alias = {"host": "cluster", "user": None, "port": None, "key": None, "known_hosts": None}
-    if way == "paramiko":
-        with refused("paramiko.proxy", option="proxyjump"):
-            far.open(**alias)
-        assert (jump.logins(), far.server.logins()) == (0, 0)
-        return
     transport = opened(far.open(**alias))
     assert of_kind(transport.listing(), "manifest")
     transport.fetch(blob_of(manifest), far.part())

@@ -15,7 +15,7 @@ from sshd import Laptop, Sshd, _command
 
 from syncd.remote import Remote
 from syncd.store import Manifest, Shared
-from syncd.transports.factory import open_transport
+from syncd.transports import open_transport
 from syncd.wire.session import Session
 from syncd.wire.transport import News, Offer
 
@@ -24,9 +24,8 @@ CLIENT = "anna"
 
 @dataclass
 class FarSide:
-    """`shared` as seen through `carrier`. `server` and `laptop` are None where it is local."""
+    """`shared` over there. `server` and `laptop` are None where it is local."""
 
-    carrier: str
     shared: Shared
     scratch: Path
     server: Sshd | None
@@ -49,7 +48,7 @@ class FarSide:
 
     def open(self, **changes: object) -> Session:
         """Connect."""
-        return open_transport(self.remote(**changes), self.carrier, client=CLIENT)  # type: ignore[arg-type]
+        return open_transport(self.remote(**changes), client=CLIENT)
 
     def publish(self, seq: int, *, attempt: int = 1, slot: int = 0, wide: int = 16) -> Manifest:
         """A policy of the run."""

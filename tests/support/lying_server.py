@@ -25,9 +25,8 @@ from policies import a_draft, tensors
 from syncd.shared import codec
 from syncd.shared.manifest import Blob, Manifest
 from syncd.store import Shared
-from syncd.wire import livemessages, protocol
-from syncd.wire.fields import Message
-from syncd.wire.protocol import PREAMBLE, Decoder, Frame
+from syncd.wire import protocol
+from syncd.wire.protocol import PREAMBLE, Decoder, Frame, Message
 
 #: Clears the screen, sets the window's title, and turns the text around: what a terminal would obey.
 EVIL = "\x1b[2J\x1b]0;owned\x07\u202e\x9b31m"
@@ -90,15 +89,19 @@ def sealed(value: dict[str, Any]) -> bytes:
 
 
 def policy_frame(value: dict[str, Any], files: Files, data: bytes) -> bytes:
-    """POLICY of this manifest; `files` gets its blob."""
+    """OFFERED of this manifest; `files` gets it and its blob."""
     slot = f"v1/runs/{value['run_id']}/{value['slot']}"
     sha256 = value["blob"]["sha256"]
     files[f"{slot}/blobs/{sha256[:2]}/{sha256}"] = data
-    path = f"{slot}/manifests/{value['attempt']:06d}-{value['seq']:09d}.json"
-    return frame(
-        protocol.PublishedPolicy, sealed(value), path=path,
-        blob_bytes=len(data), blob_sha256=sha256, eager=False,
-    )  # fmt: skip
+    path, content = f"{slot}/manifests/{value['attempt']:06d}-{value['seq']:09d}.json", sealed(value)
+    files[path] = content
+    return offered(path, content)
+
+
+def offered(path: str, content: bytes) -> bytes:
+    """OFFERED of this file."""
+    part = {"path": path, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    return frame(protocol.Offered, files=[part])
 
 
 def a_chunk(number: int) -> bytes:
@@ -117,7 +120,7 @@ def shown(attack: str, run: str, number: int, slot: int = 0) -> bytes:
     }  # fmt: skip
     text = json.dumps(header | lies).encode()
     payload = zlib.compress(struct.pack(">H", len(text)) + text + body)
-    return frame(livemessages.LiveBatch, payload, run_id=run, slot=slot, lane="any", number=number, kind=kind)
+    return frame(protocol.LiveBatch, payload, run_id=run, slot=slot, lane="any", number=number, kind=kind)
 
 
 def listing(attack: str, files: Files) -> Iterator[bytes]:
@@ -127,7 +130,9 @@ def listing(attack: str, files: Files) -> Iterator[bytes]:
         value["run_name"] = EVIL
         yield policy_frame(value, files, data)
         value, data = a_policy("gone-00000000")
-        yield policy_frame(value, {}, data)
+        manifests = dict[str, bytes]()
+        yield policy_frame(value, manifests, data)
+        files |= {path: content for path, content in manifests.items() if "/manifests/" in path}
         value, data = a_policy("wide-00000000")
         yield policy_frame(value | {EVIL: 1}, files, data)
         verdict = {"sha256": "a" * 64, "accepted": False, "reason": EVIL}
@@ -142,8 +147,7 @@ def listing(attack: str, files: Files) -> Iterator[bytes]:
     elif attack == "curves":
         for number in range(CHUNKS):
             path, content = f"v1/runs/evil-00000000/0/metrics/train-{number:06d}.jsonl", a_chunk(number)
-            part = {"path": path, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-            yield frame(protocol.Metrics, files=[part])
+            yield offered(path, content)
     value, data = a_policy("honest-00000000")
     yield policy_frame(value, files, data)
     if attack == "live unasked":
@@ -151,7 +155,7 @@ def listing(attack: str, files: Files) -> Iterator[bytes]:
             yield shown(attack, "evil-00000000", number, slot=number)
     elif attack == "live scene":
         files[f"v1/runs/honest-00000000/0/live/{'a' * 64}.scene"] = b"another scene"
-    yield frame(protocol.Listed, polls_because=EVIL if attack == "escapes" else "")
+    yield frame(protocol.Listed)
 
 
 def answer(attack: str, heard: Frame, files: Files) -> Iterator[bytes]:
@@ -180,9 +184,9 @@ def answer(attack: str, heard: Frame, files: Files) -> Iterator[bytes]:
                 payload = data[at : at + protocol.MAX_PAYLOAD_BYTES]
                 yield frame(protocol.Data, payload, key=key, offset=at)
             yield frame(protocol.End, key=key, bytes=len(data))
-        case livemessages.WatchLive(wishes=[_, *_]):
+        case protocol.WatchLive(wishes=[_, *_]):
             yield shown(attack, "honest-00000000", 1)
-            yield frame(livemessages.NobodyAsked, run_id="honest-00000000", sentence=f"nobody {EVIL}")
+            yield frame(protocol.NobodyAsked, run_id="honest-00000000", sentence=f"nobody {EVIL}")
         case protocol.Put(sha256=sha256):
             yield frame(protocol.SegmentRefused, sha256=sha256, reason=EVIL, sentence=EVIL, retry_after_s=60.0)
         case protocol.Ping(n=n):

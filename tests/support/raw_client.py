@@ -11,8 +11,7 @@ from typing import Self
 from daemons import PATIENCE_S
 from sshd import Laptop
 
-from syncd.wire.fields import Message
-from syncd.wire.protocol import PING_EVERY_S, PREAMBLE, PROTOCOL, Decoder, Hello, Ping, Welcome, encode
+from syncd.wire.protocol import PING_EVERY_S, PREAMBLE, PROTOCOL, Decoder, Hello, Message, Ping, Welcome, encode
 
 
 class RawClient:

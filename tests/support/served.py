@@ -11,8 +11,7 @@ from pathlib import Path
 from daemons import PATIENCE_S
 
 from syncd.wire import protocol
-from syncd.wire.fields import Message
-from syncd.wire.protocol import PREAMBLE, Decoder, Frame, encode
+from syncd.wire.protocol import PREAMBLE, Decoder, Frame, Message, encode
 from syncd.wire.server import Server
 
 HELLO = protocol.Hello(protocol=protocol.PROTOCOL, version="test", client="anna")

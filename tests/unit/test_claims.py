@@ -14,7 +14,7 @@ from orchestrator.run import lease
 from orchestrator.screens.status import WATCH_S
 from syncd.laptop import capacity
 from syncd.shared import disk, incoming, manifest
-from syncd.wire import arrivals, feed, protocol
+from syncd.wire import arrivals, protocol
 from syncd.wire.transport import MAX_FILES
 from trainer.evaluation import process as evaluating
 from trainer.sharing import ingest, notice, reader, selection
@@ -102,13 +102,11 @@ def test_a_page_that_does_not_say_it_is_found(tmp_path: Path) -> None:
         ("shared-folder.md", f"what is no segment, {WORDS[incoming.ABANDONED_S // 60]} minutes"),
         ("viewer.md", f"is let go after {WORDS[int(serve.PONG_WITHIN_S // 60)]} minutes"),
         ("status.md", f"`--watch` looks again every {WORDS[int(WATCH_S)]} seconds"),
-        ("benchmarks.md", f"the server's look at the hint, every {feed.HINT_EVERY_S} s"),
         ("trust.md", f"a mirror has {capacity.MAX_SLOTS:,} slots, {MAX_FILES:,} files and"),
         ("trust.md", f"files and {capacity.MAX_BYTES // (1024 * MIB)} GiB at most, and"),
         ("trust.md", f"and {disk.FREE_BYTES // (1024 * MIB)} GiB (on a small disk {100 * disk.FREE_SHARE:.0f} %)"),
         ("trust.md", f"{manifest.MAX_RAW_BYTES // MIB} MiB of weights at most, {manifest.MAX_GROWTH} times what"),
-        ("trust.md", f"policies in {arrivals.MAX_PLACES:,} places, {arrivals.MAX_OFFERS:,} files"),
-        ("trust.md", f"files and {arrivals.MAX_VERDICTS:,} verdicts wait at most"),
+        ("trust.md", f"{MAX_FILES:,} files and {arrivals.MAX_VERDICTS:,} verdicts wait at most"),
         ("looking.md", {1.1: "unless others are a tenth faster"}[tuning.WORTH_CHANGING]),
     ],
 )  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import itertools
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -32,8 +31,8 @@ from syncd.laptop.mirror import Mirror
 from syncd.laptop.status import StatusWriter, read_status
 from syncd.outbox import Outbox, read_contributions
 from syncd.store import Shared, versions
-from syncd.wire.transport import ConnectionFacts, News, Offer, Receipt, SegmentVerdict
-from syncd.wire.viewing import Viewing
+from syncd.wire.protocol import Frame, Message, SegmentVerdict
+from syncd.wire.transport import ConnectionFacts, News, Offer, Receipt
 
 NOW = 1_790_000_000.0
 
@@ -77,7 +76,6 @@ class Scripted:
     """A transport to a folder of this disk that plays one step at each `wait`."""
 
     name = "openssh"
-    chosen_because = ""
     tick: Callable[[], None] = staticmethod(lambda: None)
 
     def __init__(self, shared: Shared, world: World, steps: Sequence[Step] = ()) -> None:
@@ -90,7 +88,6 @@ class Scripted:
         self.closed = 0
         self.interrupted = threading.Event()
         self.fetch_errors: list[BaseException] = []
-        self.live = Viewing(lambda *_: None, threading.Condition(), {}, itertools.count(1))
 
     def news(self) -> News:
         """What a pushed transport lists."""
@@ -112,6 +109,12 @@ class Scripted:
             raise step
         self.world.pass_s(timeout_s)
         return step if isinstance(step, News) else step()
+
+    def take_live(self) -> list[Frame]:
+        return []
+
+    def say(self, message: Message) -> None:
+        """Nobody watches."""
 
     def counted(self, verdicts: Sequence[SegmentVerdict]) -> None:
         self.judged += [verdict.sha256 for verdict in verdicts]
@@ -332,7 +335,7 @@ def test_verdicts_that_a_full_disk_did_not_count_are_listed_again(
     transport = Scripted(shared, world)
     exchange = Exchange(transport, Mirror(folder), Outbox(folder), patient=True, monotonic=lambda: world.monotonic_s)
     exchange.send_some()
-    told = News(verdicts=(SegmentVerdict(sent, True, ""),))
+    told = News(verdicts=(SegmentVerdict(sha256=sent, accepted=True, reason=""),))
     with monkeypatch.context() as full:
         full.setattr(outbox, "write_json", failing(errno.ENOSPC, folder / "state"))
         exchange.take(told, announced=True)

@@ -19,16 +19,15 @@ from syncd.errors import DamagedPolicyError, RemoteError
 from syncd.outbox import MAX_REASONS, OTHER_REASON, Outbox, read_contributions
 from syncd.remote import Remote
 from syncd.store import Manifest, Shared, parse_manifest
-from syncd.wire import fields, protocol
-from syncd.wire.protocol import Decoder
-from syncd.wire.transport import SegmentVerdict
+from syncd.wire import protocol
+from syncd.wire.protocol import Decoder, SegmentVerdict
 
 EVIL = "\x1b]0;owned\x07\u202e\r\n"
 MARK = "anchorleg-survey:"
 ANYTHING = st.text(st.characters(exclude_categories=("Cs",)), max_size=100)
 
 
-def heard(kind: type[fields.Message], **header: object) -> Any:
+def heard(kind: type[protocol.Message], **header: object) -> Any:
     text = json.dumps(header).encode()
     [frame] = Decoder().feed(struct.pack(">IBH", 3 + len(text), kind.KIND, len(text)) + text)
     return frame.message
@@ -95,7 +94,7 @@ def test_reasons_are_counted_and_no_more_of_them_kept_than_there_are(tmp_path: P
         outbox.offer("demo-0", 0, str(number).encode())
     paths = [each.path for each in outbox.waiting()]
     outbox.sent(paths)
-    outbox.judged([SegmentVerdict(path.name, False, f"reason {path.name}") for path in paths])
+    outbox.judged([SegmentVerdict(sha256=path.name, accepted=False, reason=f"reason {path.name}") for path in paths])
     counts = read_contributions(tmp_path)
     assert counts.refusals == 3 * MAX_REASONS
     assert len(counts.refused) == MAX_REASONS + 1

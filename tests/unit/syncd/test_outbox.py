@@ -16,7 +16,7 @@ from refused import refused
 
 from syncd.outbox import ABANDONED_AFTER_S, Contributions, Outbox
 from syncd.played import MAX_PLAYED, note_played, read_played
-from syncd.wire.transport import SegmentVerdict
+from syncd.wire.protocol import SegmentVerdict
 
 RUN = "demo-0123abcd"
 
@@ -87,7 +87,8 @@ def test_tidying_removes_only_what_lost_its_writer(tmp_path: Path) -> None:
 def test_verdicts_count_once_each_and_only_for_what_was_sent(sent: list[int], told: list[tuple[int, str]]) -> None:
     counts = Contributions().with_sent([sha(bytes([k])) for k in sent], 1.0)
     for k, reason in told:
-        counts = counts.with_verdicts([SegmentVerdict(sha(bytes([k])), not reason, reason)], 2.0)
+        verdict = SegmentVerdict(sha256=sha(bytes([k])), accepted=not reason, reason=reason)
+        counts = counts.with_verdicts([verdict], 2.0)
     first: dict[int, str] = {}
     for k, reason in told:
         first.setdefault(k, reason)

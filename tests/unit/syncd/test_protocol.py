@@ -34,7 +34,7 @@ MESSAGES = st.one_of(
     st.builds(protocol.Get, key=SHA, path=PATH, offset=COUNT),
     st.builds(protocol.Data, key=SHA, offset=COUNT),
     st.builds(protocol.Put, sha256=SHA, run_id=NAME, slot=st.integers(0, 999_999), bytes=COUNT),
-    st.builds(protocol.Metrics, files=st.tuples(st.builds(protocol.File, path=PATH, bytes=COUNT, sha256=SHA))),
+    st.builds(protocol.Offered, files=st.tuples(st.builds(protocol.File, path=PATH, bytes=COUNT, sha256=SHA))),
     st.builds(protocol.Listing),
 )
 FRAMES = st.builds(Frame, MESSAGES, st.binary(max_size=600))
@@ -123,9 +123,9 @@ def test_a_path_that_leads_elsewhere_is_no_message(path: str) -> None:
 def test_full_frames_fit_and_larger_ones_are_refused_by_the_sender() -> None:
     entry = protocol.File(path="v1/" + "/".join(["a" * 81] * 5), bytes=2**53, sha256="f" * 64)
     entries = tuple(
-        protocol.WireVerdict(sha256="f" * 64, accepted=False, reason="r" * 100) for _ in range(protocol.MAX_ENTRIES)
+        protocol.SegmentVerdict(sha256="f" * 64, accepted=False, reason="r" * 100) for _ in range(protocol.MAX_ENTRIES)
     )
     encode(protocol.Verdicts(verdicts=entries))
-    encode(protocol.Metrics(files=(entry,) * protocol.MAX_ENTRIES))
+    encode(protocol.Offered(files=(entry,) * protocol.MAX_ENTRIES))
     with pytest.raises(ValueError, match="too large"):
         encode(protocol.Ping(n=1), bytes(MAX_PAYLOAD_BYTES + 1))

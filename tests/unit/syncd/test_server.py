@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from daemons import PATIENCE_S
+from daemons import PATIENCE_S, wait_for
 from policies import RUN, publish_one
 from refused import refused
 from served import HELLO, Connection
@@ -19,9 +19,8 @@ from syncd.commands.serve import serve_connection
 from syncd.shared.counts import last_seen
 from syncd.wire import protocol
 from syncd.wire.feed import Feed
-from syncd.wire.fields import Message
-from syncd.wire.protocol import DEAD_AFTER_S, MAX_PAYLOAD_BYTES, PING_EVERY_S, PREAMBLE, Decoder, encode
-from syncd.wire.server import BUFFER_BYTES, MOST_UNREAD_BYTES, Server
+from syncd.wire.protocol import DEAD_AFTER_S, MAX_PAYLOAD_BYTES, PING_EVERY_S, PREAMBLE, Decoder, Message, encode
+from syncd.wire.server import BUFFER_BYTES, MOST_UNREAD_BYTES
 
 
 @pytest.fixture
@@ -55,39 +54,6 @@ def test_the_login_says_whose_inbox_it_is_before_the_client_does(connect, shared
     client.send(protocol.Data(key=sha256, offset=0), payload=data)
     client.receive(protocol.SegmentStored)
     assert (store.Inbox.of(shared, is_called).place("new", RUN, 0) / sha256).read_bytes() == data
-
-
-def test_a_folder_that_takes_nothing_has_no_inbox(connect, shared, monkeypatch):
-    asked = []
-    monkeypatch.setattr(os, "access", lambda path, mode: asked.append(path))  # root may write anywhere
-    client = connect()
-    client.send(HELLO, protocol.Put(sha256="a" * 64, run_id=RUN, slot=0, bytes=10))
-    assert client.receive(protocol.Welcome).message.contributor is None
-    assert client.receive(protocol.SegmentRefused).message.reason == "no inbox"
-    assert set(asked) == {shared.path}
-
-
-def test_a_client_without_an_inbox_is_waited_for_and_not_asked_without_end(connect, shared, monkeypatch):
-    waits = []
-    patience_ms = Server._patience_ms
-
-    def noted(server: Server) -> float:
-        waits.append((server._may_look(), patience_ms(server)))
-        return waits[-1][1]
-
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    monkeypatch.setattr(Server, "_patience_ms", noted)
-    publish_one(shared, 1, 1)
-    client = connect()
-    now = time.monotonic()
-    client.clock = lambda: now  # so the next look at the folder is never due
-    client.send(HELLO, protocol.Listing())
-    client.receive(protocol.Listed)
-    client.send(protocol.Ping(n=1))
-    client.receive(protocol.Pong)
-    listened = [wait_ms for may_look, wait_ms in list(waits) if may_look]
-    assert listened
-    assert min(listened) > 0
 
 
 def test_an_inbox_that_is_made_late_is_found(connect, shared, monkeypatch):
@@ -183,21 +149,16 @@ def test_a_client_that_does_not_read_costs_no_memory(connect, shared):
 
 
 def test_a_slow_client_is_told_the_newest_policy_and_not_each(connect, shared):
-    publish_one(shared, 1, 1)
+    blob = publish_one(shared, 1, 1, wide=100_000).blob.sha256
     client = connect()
     client.send(HELLO, protocol.Listing())
     client.receive(protocol.Listed)
-    publish_one(shared, 1, 2, wide=10_000)  # does not fit into a pipe: it is under way until it is read
-    deadline = time.monotonic() + PATIENCE_S
-    while len(client.server._waiting) < 4096 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    for seq in range(3, 9):
-        publish_one(shared, 1, seq, wide=10_000)
-    heard = []
-    while not heard or heard[-1] != store.Version(1, 8):
-        name = client.receive(protocol.PublishedPolicy).message.path.rpartition("/")[2]
-        heard.append(store.Version.of_file(name))
-    assert heard == [store.Version(1, 2), store.Version(1, 8)]
+    client.send(protocol.Get(key="1", path=f"v1/runs/{RUN}/0/blobs/{blob[:2]}/{blob}", offset=0))
+    wait_for(lambda: len(client.server._waiting) > 4096, "a line that is stuck")
+    for seq in range(2, 9):
+        publish_one(shared, 1, seq)
+    client.receive(protocol.End)
+    assert client.receive(protocol.Offered).message.files[0].path.endswith("000001-000000008.json")
 
 
 SLOTS = 12
@@ -246,7 +207,7 @@ def test_who_looks_at_a_large_folder_says_meanwhile_that_it_lives(slow):
     assert 3.0 * SLOTS > 2 * DEAD_AFTER_S
     assert len(of(protocol.Ping, said)) >= 3.0 * SLOTS // (PING_EVERY_S + 3.0)
     assert len(of(protocol.Pong, said)) >= SLOTS - 1
-    assert len(of(protocol.PublishedPolicy, said)) == SLOTS
+    assert len(of(protocol.Offered, said)) == SLOTS
 
 
 def test_files_leave_while_a_large_folder_is_looked_at(slow, shared):
@@ -256,20 +217,7 @@ def test_files_leave_while_a_large_folder_is_looked_at(slow, shared):
     slow.send(protocol.Listing())
     said = said_before(slow, protocol.Listed)
     assert of(protocol.End, said)
-    assert said.index(of(protocol.End, said)[0]) < said.index(of(protocol.PublishedPolicy, said)[0])
-
-
-def test_who_asks_for_everything_in_the_middle_of_a_look_is_told_everything(slow):
-    now, step_s, slow.step_s = time.monotonic(), slow.step_s, 0.0
-    slow.clock = lambda: now + slow.ahead_s  # it stands still: no look begins by itself before we are ready for it
-    slow.send(protocol.Listing())
-    said_before(slow, protocol.Listed)
-    slow.at = lambda found: slow.send(protocol.Listing()) if found == SLOTS + 5 else None
-    slow.most, slow.step_s = 3 * SLOTS, step_s
-    slow.server._feed._scan.next_at = 0.0
-    slow.send(protocol.Ping(n=8))  # wake
-    said = said_before(slow, protocol.Listed)
-    assert len(of(protocol.PublishedPolicy, said)) == SLOTS
+    assert said.index(of(protocol.End, said)[0]) < said.index(of(protocol.Offered, said)[0])
 
 
 def test_a_folder_that_this_account_may_not_read_is_a_sentence(tmp_path, monkeypatch):
@@ -338,13 +286,3 @@ def test_a_limit_on_the_bandwidth_is_kept_and_delays_no_ping(connect, shared):
     assert client.receive(protocol.Data).message.offset == MAX_PAYLOAD_BYTES
     now[0] += 1.1
     assert client.receive(protocol.End).message.bytes == 2 * MAX_PAYLOAD_BYTES
-
-
-@pytest.mark.parametrize(("kib_s", "pushed"), [(0, True), (16, False)])
-def test_what_a_limit_makes_slow_is_not_sent_unasked(connect, shared, kib_s, pushed):
-    publish_one(shared, 1, 1)
-    client = connect()
-    client.send(HELLO.model_copy(update={"bwlimit": kib_s}), protocol.Listing())
-    client.receive(protocol.Listed)
-    publish_one(shared, 1, 2, wide=4000)
-    assert client.receive(protocol.PublishedPolicy).message.eager is pushed

@@ -17,11 +17,10 @@ from syncd.errors import ConfigError, GoneError, RemoteError, SyncError, Unreach
 from syncd.outbox import Outbox
 from syncd.wire import protocol
 from syncd.wire import session as session_module
-from syncd.wire.arrivals import EAGER_BYTES, EAGER_KEPT, Arrivals, Eager
-from syncd.wire.fields import Message
-from syncd.wire.protocol import DEAD_AFTER_S, PREAMBLE, Decoder, Frame, encode
-from syncd.wire.session import MAX_NOISE_BYTES, Session
-from syncd.wire.transport import MAX_SLOTS, News, Offer, Receipt
+from syncd.wire.arrivals import Arrivals
+from syncd.wire.protocol import DEAD_AFTER_S, PREAMBLE, Decoder, Frame, Message, encode
+from syncd.wire.session import MAX_NOISE_BYTES, MOST_LIVE, Session
+from syncd.wire.transport import News, Offer, Receipt
 
 WELCOME = protocol.Welcome(protocol=protocol.PROTOCOL, version="test", contributor="anna", time=0.0, segment_bytes=1000)
 SLOT = "v1/runs/demo-0/0"
@@ -85,15 +84,9 @@ def begin() -> Iterator[Callable[[Peer], Session]]:
         session.close()
 
 
-def a_policy(content: bytes, blob: bytes, *, seq: int = 1, eager: bool = False) -> bytes:
-    sha256 = hashlib.sha256(blob).hexdigest()
-    message = protocol.PublishedPolicy(
-        path=f"{SLOT}/manifests/{seq:06d}-000000001.json",
-        blob_bytes=len(blob),
-        blob_sha256=sha256,
-        eager=eager,
-    )
-    return encode(message, content)
+def a_policy() -> protocol.Offered:
+    file = protocol.File(path=f"{SLOT}/manifests/000001-000000001.json", bytes=2, sha256="a" * 64)
+    return protocol.Offered(files=(file,))
 
 
 @pytest.mark.parametrize(
@@ -161,7 +154,7 @@ def test_a_message_that_waited_out_a_sleep_is_read_before_death_is_judged(begin)
     """A laptop that was asleep wakes late, with the server's words in its buffers."""
     peer = Peer(PREAMBLE, WELCOME)
     session = begin(peer)
-    peer.say(a_policy(b"{}", b"blob"))
+    peer.say(a_policy())
     peer.ahead_s = 3600.0
     news = session.wait(PATIENCE_S)
     assert [offer.kind for offer in news.offers] == ["manifest"]
@@ -180,7 +173,7 @@ def test_a_listing_is_waited_for_as_long_as_its_server_says_that_it_lives(begin,
             peer.say(protocol.Ping(n=n))
             wait_for(lambda: session._bytes_in > before, "a sign of life")
         else:
-            peer.say(protocol.Listed(polls_because=""))
+            peer.say(protocol.Listed())
             wait_for(lambda: session._arrivals.listings, "the end of the list")
 
     session.tick = tick
@@ -194,46 +187,6 @@ def test_a_listing_is_waited_for_as_long_as_its_server_says_that_it_lives(begin,
 def blob_offer(blob: bytes, length: int | None = None) -> Offer:
     sha256 = hashlib.sha256(blob).hexdigest()
     return Offer(f"{SLOT}/blobs/{sha256[:2]}/{sha256}", len(blob) if length is None else length, sha256, "blob")
-
-
-def test_a_pushed_blob_needs_no_question(begin, tmp_path):
-    blob = b"weights" * 1000
-    key = hashlib.sha256(blob).hexdigest()
-    peer = Peer(PREAMBLE, WELCOME, a_policy(b"sealed", blob, eager=True))
-    session = begin(peer)
-    news = session.wait(PATIENCE_S)
-    peer.say(
-        encode(protocol.Data(key=key, offset=0), blob[:100]), encode(protocol.Data(key=key, offset=100), blob[100:])
-    )
-    peer.say(protocol.End(key=key, bytes=len(blob)))
-    for offer in (*news.offers, blob_offer(blob)):
-        session.fetch(offer, tmp_path / offer.kind)
-    assert (tmp_path / "manifest").read_bytes() == b"sealed"
-    assert (tmp_path / "blob").read_bytes() == blob
-    assert not any(isinstance(message, protocol.Get) for message in peer.heard)
-
-
-@pytest.mark.parametrize("fault", ["gap", "too much", "too little", "gone"])
-def test_a_push_that_goes_wrong_is_asked_for(begin, tmp_path, fault):
-    blob = b"weights" * 1000
-    key = hashlib.sha256(blob).hexdigest()
-    peer = Peer(PREAMBLE, WELCOME, a_policy(b"sealed", blob, eager=True))
-    peer.answers = lambda message: (
-        [encode(protocol.Data(key=message.key, offset=0), blob), protocol.End(key=message.key, bytes=len(blob))]
-        if isinstance(message, protocol.Get)
-        else []
-    )
-    session = begin(peer)
-    session.wait(PATIENCE_S)
-    wrong = {
-        "gap": [encode(protocol.Data(key=key, offset=5), blob[5:])],
-        "too much": [encode(protocol.Data(key=key, offset=0), blob + b"!")],
-        "too little": [encode(protocol.Data(key=key, offset=0), blob[:-1]), protocol.End(key=key, bytes=len(blob) - 1)],
-        "gone": [protocol.FileGone(key=key, sentence="it went")],
-    }
-    peer.say(*wrong[fault])
-    session.fetch(blob_offer(blob), tmp_path / "blob")
-    assert (tmp_path / "blob").read_bytes() == blob
 
 
 @pytest.mark.parametrize("fault", ["gap", "too much", "too little", "gone"])
@@ -257,7 +210,7 @@ def test_a_file_that_is_not_what_was_offered_is_an_error_and_no_more_bytes(begin
     with pytest.raises(GoneError):
         session.fetch(blob_offer(blob), tmp_path / "blob")
     assert len((tmp_path / "blob").read_bytes()) <= len(blob)
-    peer.say(a_policy(b"{}", b"blob"))
+    peer.say(a_policy())
     assert session.wait(PATIENCE_S).offers, "the connection lives on"
 
 
@@ -269,7 +222,7 @@ def test_a_part_that_cannot_be_written_is_a_storage_error(begin, tmp_path):
 
 
 def test_verdicts_are_acknowledged_once_they_are_counted_and_not_before(begin):
-    verdicts = tuple(protocol.WireVerdict(sha256=f"{n:064x}", accepted=True, reason="") for n in range(100))
+    verdicts = tuple(protocol.SegmentVerdict(sha256=f"{n:064x}", accepted=True, reason="") for n in range(100))
     peer = Peer(PREAMBLE, WELCOME, protocol.Verdicts(verdicts=verdicts))
     session = begin(peer)
     news = session.wait(PATIENCE_S)
@@ -325,36 +278,12 @@ def test_a_segment_that_this_disk_changed_is_not_sent_and_one_that_cannot_be_rea
     assert not any(isinstance(message, protocol.Put) for message in peer.heard)
 
 
-def test_pushed_blobs_are_bounded_in_number_and_size():
-    eager = Eager()
-    eager.announce("f" * 64, EAGER_BYTES + 1)
-    assert not eager.knows("f" * 64)
-    for number in range(3 * EAGER_KEPT):
-        eager.announce(f"{number:064x}", 10)
-        eager.append(f"{number:064x}", 0, bytes(10))
-    assert [eager.knows(f"{number:064x}") for number in range(3 * EAGER_KEPT)].count(True) == EAGER_KEPT
-    assert eager.take(f"{3 * EAGER_KEPT - 1:064x}") == bytes(10)
-
-
-def test_the_end_does_not_wait_for_a_write_that_is_stuck(begin):
-    peer = Peer(
-        PREAMBLE,
-        WELCOME,
-        protocol.Verdicts(verdicts=(protocol.WireVerdict(sha256="a" * 64, accepted=True, reason=""),)),
-    )
-    session = begin(peer)
-    session.wait(PATIENCE_S)
-    session._writing.acquire()  # as somebody's write does whose pipe is full
-    session.close()  # returns, although nobody ends that write
-    assert not any(isinstance(message, protocol.Bye) for message in peer.heard)
-
-
 @pytest.mark.parametrize("is_counted", [True, False])
 def test_a_goodbye_acknowledges_what_was_counted(begin, is_counted):
     """`doctor` and `setup` look at what is there, and count nothing."""
-    said = protocol.Verdicts(verdicts=(protocol.WireVerdict(sha256="a" * 64, accepted=True, reason=""),))
+    said = protocol.Verdicts(verdicts=(protocol.SegmentVerdict(sha256="a" * 64, accepted=True, reason=""),))
     peer = Peer(PREAMBLE, WELCOME)
-    peer.answers = lambda message: [said, protocol.Listed(polls_because="")] * isinstance(message, protocol.Listing)
+    peer.answers = lambda message: [said, protocol.Listed()] * isinstance(message, protocol.Listing)
     session = begin(peer)
     news = session.listing()
     assert len(news.verdicts) == 1
@@ -365,67 +294,20 @@ def test_a_goodbye_acknowledges_what_was_counted(begin, is_counted):
 
 
 def test_what_a_server_says_unasked_fills_no_memory(begin):
-    arrivals = Arrivals(places=20, offers=30, verdicts=40, manifests_bytes=50)
+    arrivals = Arrivals(offers=30, verdicts=40)
     for number in range(200):
-        path = f"v1/runs/demo-{number}/0"
-        policy = protocol.PublishedPolicy(
-            path=f"{path}/manifests/1.json", blob_bytes=1, blob_sha256="a" * 64, eager=False
-        )
-        assert arrivals.put(Frame(policy, bytes(10)))
-        file = protocol.File(path=f"{path}/metrics/train-000000.jsonl", bytes=1, sha256="a" * 64)
-        assert arrivals.put(Frame(protocol.Metrics(files=(file,))))
-        said = protocol.WireVerdict(sha256=f"{number:064x}", accepted=True, reason="")
+        file = protocol.File(path=f"v1/runs/demo-{number}/0/metrics/train-000000.jsonl", bytes=1, sha256="a" * 64)
+        assert arrivals.put(Frame(protocol.Offered(files=(file,))))
+        said = protocol.SegmentVerdict(sha256=f"{number:064x}", accepted=True, reason="")
         assert arrivals.put(Frame(protocol.Verdicts(verdicts=(said,))))
-    kept = [arrivals.manifest(f"v1/runs/demo-{number}/0/manifests/1.json") for number in range(200)]
-    assert [len(content or b"") for content in kept] == [10] * 5 + [0] * 195
     news = arrivals.take_news()
     assert (len(news.offers), len(news.verdicts)) == (30, 40)
     assert "announced more at once" in news.left_out
     assert not arrivals
-    session = begin(
-        Peer(PREAMBLE, WELCOME, *(protocol.SegmentStored(sha256=f"{number:064x}") for number in range(100)))
-    )
-    session.wait(0.1)
-    assert session._answers == {}
-
-
-def announced(arrivals: Arrivals, *slots: str) -> None:
-    for slot in slots:
-        path = f"v1/runs/demo-0/{slot}/manifests/000001-000000001.json"
-        policy = protocol.PublishedPolicy(path=path, blob_bytes=1, blob_sha256="a" * 64, eager=False)
-        assert arrivals.put(Frame(policy, b"{}"))
-
-
-def test_all_slots_of_a_mirror_are_announced_with_their_averaged_policies():
-    arrivals = Arrivals()
-    announced(arrivals, *(f"{slot}{inner}" for slot in range(MAX_SLOTS) for inner in ("", "/averaged")))
-    news = arrivals.take_news()
-    assert (len(news.offers), news.left_out) == (2 * MAX_SLOTS, "")
-
-
-def test_slots_that_a_listing_no_longer_names_make_room(begin):
-    arrivals = Arrivals(places=2)
-    announced(arrivals, "0", "1")
-    arrivals.begin_listing()
-    announced(arrivals, "1", "2")
-    news = arrivals.take_news()
-    assert ([offer.path.split("/")[3] for offer in news.offers], news.left_out) == (["1", "2"], "")
-    peer = Peer(PREAMBLE, WELCOME, a_policy(b"{}", b"blob"))
+    batches = (protocol.LiveBatch(run_id=f"demo-{n}", slot=0, lane="any", number=n, kind=1) for n in range(1, 200))
+    stored = (protocol.SegmentStored(sha256=f"{number:064x}") for number in range(100))
+    peer = Peer(PREAMBLE, WELCOME, *batches, *stored, protocol.Verdicts(verdicts=(said,)))
     session = begin(peer)
-    assert [offer.kind for offer in session.wait(PATIENCE_S).offers] == ["manifest"]
-    peer.answers = lambda message: (
-        [encode(protocol.Listed(polls_because=""))] if isinstance(message, protocol.Listing) else []
-    )
-    assert session.listing() == News()
-    assert session._arrivals._manifests == {}
-
-
-def test_a_slot_has_one_policy_in_the_news_however_often_it_publishes(begin):
-    arrivals = Arrivals()
-    for number in range(1, 100):
-        path = f"{SLOT}/manifests/{number:06d}-000000001.json"
-        blob = hashlib.sha256(bytes([number])).hexdigest()
-        policy = protocol.PublishedPolicy(path=path, blob_bytes=1, blob_sha256=blob, eager=False)
-        arrivals.put(Frame(policy, bytes([number])))
-        assert arrivals.manifest(path) == bytes([number])
-    assert len(arrivals.take_news().offers) == 1
+    wait_for(lambda: session.wait(PATIENCE_S).verdicts, "the last of it")
+    assert session._answers == {}
+    assert [frame.message.number for frame in session.take_live()] == list(range(200 - MOST_LIVE, 200))

@@ -103,7 +103,6 @@ def test_what_is_stored_is_read_back_and_nobody_else_may_read_it(tmp_path: Path)
         ({"remote": {"path": "/x", "host": "-oX"}}, "remote.host"),
         ({"remote": {"path": "/x", "port": 0}}, "remote.port"),
         ({"name": "../x"}, "name"),
-        ({"transport": "pigeon"}, "transport"),
         (None, None),
     ],
 )

@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from needs import need
 
+from syncd import transports
 from syncd.errors import (
     LoginRefusedError,
     SecondFactorError,
     UnreachableError,
 )
 from syncd.remote import Remote
-from syncd.transports import openssh
-from syncd.transports.openssh import OpensshTransport, explain, server_command, ssh_command, ssh_words
+from syncd.transports import OpensshTransport, explain, server_command, ssh_command, ssh_words
 
 SAID = json.loads((Path(__file__).parents[2] / "fixtures/ssh/openssh-9.2p1.json").read_text())
 UNKNOWN = "Connection closed by UNKNOWN port 65535\r\n"
@@ -91,8 +91,8 @@ def test_the_advice_is_a_command_whose_connection_syncd_finds(monkeypatch, words
         def __init__(self, command, ended) -> None:
             ends.append(ended(255, "alice@cluster: Permission denied (keyboard-interactive).\r\n"))
 
-    monkeypatch.setattr(openssh, "ChildStream", EndedStream)
-    monkeypatch.setattr(openssh.Session, "__init__", lambda *_, **__: None)
+    monkeypatch.setattr(transports, "ChildStream", EndedStream)
+    monkeypatch.setattr(transports.Session, "__init__", lambda *_, **__: None)
     OpensshTransport(Remote(path="/srv", host="cluster", **words), "anna")
     [error] = ends
     assert type(error) is SecondFactorError
