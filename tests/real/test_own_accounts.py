@@ -9,8 +9,6 @@ import grp
 import hashlib
 import os
 import random
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -18,14 +16,10 @@ from pathlib import Path
 import pytest
 from accounts import Account, missing_account_parts, throw_away_accounts
 from as_user import as_account
-from daemons import PATIENCE_S, wait_for
 from needs import need
 from policies import RUN, publish_one
 from sshd import Laptop, Sshd
-from watching import client_env, watching
 
-from syncd.access.settings import Settings, store_settings
-from syncd.outbox import read_contributions
 from syncd.remote import Remote
 from syncd.shared import counts, reception  # noqa: F401 - loaded before a child becomes an account that cannot read them
 from syncd.shared import incoming as incoming_module
@@ -195,52 +189,3 @@ def test_a_members_folders_keep_no_segment_of_another_out(cluster: Cluster, monk
     assert len(list(place.iterdir())) == 20
     cluster.learn()
     assert cluster.accepted() == {f"user-{cluster.ben.name}": 3}
-
-
-@pytest.mark.long
-@pytest.mark.trainer
-def test_a_training_takes_from_an_account_until_it_is_dropped(cluster: Cluster, tmp_path: Path) -> None:
-    ann, ben = cluster.ann, cluster.ben
-    cluster.shared = Shared(ann.home / "of-the-training")
-
-    def make() -> None:
-        cluster.shared.path.mkdir()
-        os.chown(cluster.shared.path, -1, cluster.gid)
-        cluster.shared.path.chmod(0o2770)
-
-    cluster.as_ann(make)
-    run = [str(ann.python), "-m", "trainer", "train", *TINY, "--run-dir", str(ann.home / "run")]
-    words = [*run, "--shared-dir", str(cluster.shared.path), "--accept-contributions"]
-    with open(tmp_path / "training.txt", "w") as out:
-        training = subprocess.Popen(
-            ["runuser", "-u", ann.name, "--", *words], cwd=ann.home, env=ann.env, stdout=out, stderr=out,
-            stdin=subprocess.DEVNULL, text=True, start_new_session=True,
-        )  # fmt: skip
-    ann.children.append(training)
-
-    def is_open() -> bool:
-        assert training.poll() is None, (tmp_path / "training.txt").read_text()
-        return any(cluster.shared.incoming_folder.glob("*/0"))
-
-    wait_for(is_open, "the training to take experience")
-    folder, laptop = tmp_path / "mirror", cluster.laptops[ben.name]
-    env = client_env(laptop.home, {"OMP_NUM_THREADS": "1"})
-    store_settings(Settings(remote=cluster.remote(ben), name="bens-laptop", folder=folder), env)
-    play = ["trainer", "actors", "--shared-dir", str(folder), "--num-envs", "1", "--contribute"]
-    with watching(folder, "", env=env) as watcher, open(tmp_path / "actors.txt", "w") as out:
-        watcher.live()
-        actors = subprocess.Popen([sys.executable, "-m", *play], env=env, stdout=out, stderr=out)
-        try:
-            wait_for(lambda: read_contributions(folder).accepted > 0, "a verdict on the laptop")
-            (who,) = cluster.accepted()
-            assert who == f"user-{ben.name}"
-            shared = str(cluster.shared.path)
-            dropped = ann.run(str(ann.python), "-m", "syncd", "drop", "--contributor", who, "--shared", shared, "--yes")
-            assert dropped.returncode == 0, dropped.stderr
-            wait_for(lambda: "takes nothing from this machine any more" in watcher.said(), "the laptop to be told")
-        finally:
-            actors.kill()
-            actors.wait(PATIENCE_S)
-    (place,) = cluster.shared.slots()
-    (receipt,) = cluster.visit(ben, "somebody-new").send([(cluster.segment(1), place.run_id, 0)])
-    assert (receipt.stored, receipt.reason) == (False, "dropped")

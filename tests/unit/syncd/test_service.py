@@ -6,17 +6,16 @@ import errno
 import os
 import plistlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from refused import refused
-from service_managers import FakeLaunchd
 
 from syncd import background
 from syncd.background import LABEL, UNIT, Agent, Launchd, ManagerAnswer, Systemd, plist_text, unit_text
@@ -78,10 +77,51 @@ def test_a_clean_end_is_meant_to_last_and_a_crash_is_not():
     assert "Restart=on-failure" in unit_text(AGENT).decode().splitlines()
 
 
-def launchd(folder: Path, **state: object) -> tuple[Launchd, FakeLaunchd]:
-    fake = FakeLaunchd(folder / "launchd", **state)
+class FakeLaunchd:
+    """`launchctl` for one agent of a user at the screen: exit codes and words as `launchctl error <n>` has them.
+
+    `busy`: bootstraps that answer EIO although nothing is printed any more.
+    """
+
+    def __init__(
+        self,
+        *,
+        loaded: str | None = None,
+        busy: int = 0,
+        bootout_code: int = 0,
+        disabled: bool = False,
+        at_the_screen: bool = True,
+    ) -> None:
+        self.loaded, self.busy, self.bootout_code, self.disabled = loaded, busy, bootout_code, disabled
+        self.at_the_screen = at_the_screen
+
+    def __call__(self, words: Sequence[str]) -> ManagerAnswer:
+        _, verb, *rest = words
+        if not self.at_the_screen:
+            return ManagerAnswer(113, "Could not find domain")
+        if verb == "print" and rest[0].count("/") < 2:
+            return ManagerAnswer(0, "gui/501 = {\n\ttype = login\n}")
+        if verb == "print" and self.loaded:
+            return ManagerAnswer(0, f"{rest[0]} = {{\n\tstate = running\n\n\tpid = 4242\n}}")
+        if verb == "bootout" and self.loaded:
+            self.loaded = None
+            return ManagerAnswer(self.bootout_code, "")
+        if verb == "enable":
+            self.disabled = False
+            return ManagerAnswer(0, "")
+        if verb == "bootstrap":
+            if self.loaded or self.busy or self.disabled:
+                self.busy = max(0, self.busy - 1)
+                return ManagerAnswer(5, "Bootstrap failed: 5: Input/output error\nTry re-running the command as root")
+            self.loaded = rest[1]
+            return ManagerAnswer(0, "")
+        return ManagerAnswer(113, "Could not find service")
+
+
+def launchd(folder: Path, **state: Any) -> tuple[Launchd, FakeLaunchd]:
+    fake = FakeLaunchd(**state)
     file = folder / "Library" / "LaunchAgents" / f"{LABEL}.plist"
-    return Launchd(file, folder / "log", 501, lambda words: ManagerAnswer(*fake(words[1:]))), fake
+    return Launchd(file, folder / "log", 501, fake), fake
 
 
 @given(loaded=st.booleans(), busy=st.integers(0, 5), bootout_code=st.sampled_from([0, 36]), disabled=st.booleans())
@@ -94,11 +134,11 @@ def test_launchd_ends_where_it_should_from_wherever_it_was(loaded, busy, bootout
         for _ in range(2):
             manager.install(agent)
             assert plistlib.loads(manager.file.read_bytes())["ProgramArguments"] == agent.program
-            assert fake.load()["loaded"] == str(manager.file)
+            assert fake.loaded == str(manager.file)
             assert manager.state().running
             assert agent.log.parent.is_dir()
         assert [manager.uninstall(), manager.uninstall()] == [True, False]
-        assert not fake.load()["loaded"]
+        assert not fake.loaded
         assert not manager.state().installed
 
 
