@@ -22,7 +22,6 @@ from daemons import PATIENCE_S, WORK_S, started_at, wait_for
 from keepalive import LABEL, PLIST, Agent, install_launchctl
 from slurm_cluster import SlurmCluster
 from sshd import Sshd
-from typist import Typist
 
 from syncd import store
 from syncd.laptop.lock import Holder, holder
@@ -43,7 +42,7 @@ LINES: tuple[tuple[str, str, str], ...] = (
     ("laptop", "trainer actors --shared-dir ~/shared_weights --num-envs auto --autotune", "plays"),
     # SSH key
     ("laptop", "ssh cluster \"echo 'SSH key works!'\"", "works_without_a_password"),
-    ("laptop", "syncd setup", "asks_where_the_run_is"),
+    ("laptop", "syncd setup", "wants_to_hear_where_the_run_is"),
     ("friend", 'export SYNC_CLUSTER_USER="$CLUSTER_USER"; syncd pull', "pulls_as_somebody_else"),
     # On the cluster
     ("cluster", "orchestrator status --config cluster_config.json", "shows_four_slots"),
@@ -248,7 +247,7 @@ class Guide:
         assert "[remote.none]" in said
 
     def pulls_without_settings(self, machine: str, line: str) -> None:
-        assert "[remote.not-set]" in self.world.type(machine, line, 2)
+        assert "[remote.none]" in self.world.type(machine, line, 2)
         self.world.type(machine, line, SYNC_CLUSTER_PATH=str(self.world.shared.path))
         assert slots(self.world.mirror) == [0, 1, 2, 3]
 
@@ -262,16 +261,9 @@ class Guide:
     def works_without_a_password(self, machine: str, line: str) -> None:
         assert self.world.type(machine, line) == "SSH key works!\n"
 
-    def asks_where_the_run_is(self, machine: str, line: str) -> None:
-        person = Typist(["bash", "-c", line], self.world.env(machine), str(self.world.folder(machine)))
-        try:
-            person.wait_for("Login on the cluster")
-            person.type("cluster")
-            person.wait_for("Folder of the run")
-            person.type(str(self.world.project / "runs" / "slim_run"))
-            assert person.end(90) == 0, person.seen
-        finally:
-            person.close()
+    def wants_to_hear_where_the_run_is(self, machine: str, line: str) -> None:
+        assert "[remote.none]" in self.world.type(machine, line, 2)
+        self.world.type(machine, f"{line} cluster:$PROJECT/runs/slim_run")
         stored = json.loads((self.world.people[machine].home / ".config/anchorleg/syncd.json").read_text())
         assert stored["remote"]["path"] == str(self.world.shared.path), "the run's config names its shared folder"
 
