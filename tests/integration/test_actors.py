@@ -21,7 +21,7 @@ from suites import spaces_like
 
 from anchorleg.files import read_json_or_none, write_json
 from anchorleg.job import Job
-from syncd import outbox, store
+from syncd import store
 from trainer.actors.follower import Giver
 from trainer.envs.suites.metaworld.shapes import BOUNDS
 from trainer.sharing import notice
@@ -58,13 +58,6 @@ def segments_in(folder):
 def expectation(*versions, run=RUN, slot=0, horizon=HORIZON):
     known = [(attempt, seq, 100) for attempt, seq in sorted(versions)]
     return Expectation(run, slot, spaces_like(TASKS, horizon), BOUNDS, known, 100, 0)
-
-
-def test_they_wait_for_a_first_policy_and_say_so(tmp_path):
-    with actors(tmp_path) as (screen, _):
-        wait_for(lambda: screen.last and "a first policy" in screen.last.doing, "waiting")
-        publish(tmp_path, training=TRAINING)
-        wait_for(lambda: screen.is_playing("1-1") and screen.last.steps > 0, "play")
 
 
 @pytest.mark.long
@@ -231,20 +224,6 @@ def test_workers_that_die_again_and_again_end_it_with_one_sentence(tmp_path, mon
 
     with refused("actors.restarted-too-often"):
         play_and(tmp_path, kill_twice, workers=2)
-
-
-def test_a_full_outbox_is_said_and_playing_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "syncd.outbox.Outbox.__init__.__kwdefaults__",
-        {**outbox.Outbox.__init__.__kwdefaults__, "max_segments": 5},
-    )
-    publish(tmp_path, training=TRAINING)
-    with actors(tmp_path) as (screen, _):
-        wait_for(lambda: screen.last and screen.last.recording and screen.last.recording.trouble, "trouble")
-        assert "the outbox is full" in screen.last.recording.trouble
-        steps = screen.last.steps
-        wait_for(lambda: screen.last.steps > steps + 100, "goes on")
-    assert len(segments_in(tmp_path)) == 5
 
 
 #: The command as it is, but for its politeness: on a busy test machine it would get no time to show how quick it is.

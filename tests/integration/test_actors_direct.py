@@ -23,7 +23,6 @@ from syncd import store
 from trainer.envs.suites.metaworld.shapes import BOUNDS
 from trainer.sharing import notice
 from trainer.sharing.judge import Accepted, Expectation, judge
-from trainer.sharing.selection import STALE_S
 
 pytestmark = pytest.mark.trainer
 HORIZON = 10
@@ -133,16 +132,6 @@ def test_a_job_ends_well_when_the_training_is_complete(shared, tmp_path):
         notice.say_over(learner(shared), 200, print)
         assert job.ended() == 0
     assert "the training is complete; done: " in job.said()
-
-
-@pytest.mark.long
-def test_a_job_waits_while_no_learner_lives_and_plays_when_one_does(shared, tmp_path):
-    notice.write_notice(learner(shared), 100, time.time() - 2 * STALE_S, {"takes": True})
-    with helping(shared, tmp_path) as job:
-        job.wait_for("waiting for a learner: none of 1 unfinished slot was heard of for 20 min")
-        assert waiting(shared) == []
-        notice.write_notice(learner(shared), 200, time.time(), {"takes": True})
-        wait_for(lambda: waiting(shared), "segments")
 
 
 @pytest.mark.long

@@ -20,7 +20,7 @@ from slot_digest import slot_digest
 from anchorleg.job import HANDED_OVER, lineage
 from anchorleg.places import begin_id, run_id_of
 from trainer.checkpoints.checkpoint import read_manifest
-from trainer.sharing.journal import CONTRIBUTIONS, Removed, Taken, entries
+from trainer.sharing.journal import Removed, Taken, entries
 
 pytestmark = pytest.mark.trainer
 REPOSITORY = Path(__file__).parents[2]
@@ -172,18 +172,3 @@ def test_walking_back_past_a_damaged_checkpoint_takes_the_same_again(tmp_path):
     assert "no longer bit for bit" not in printed
     replayed = again_from_scratch(tmp_path / "replayed", tmp_path / "original", tmp_path)
     assert slot_digest(replayed) == slot_digest(tmp_path / "original/slots/0")
-
-
-@pytest.mark.long
-def test_a_segment_that_is_gone_is_said_and_the_training_goes_on(tmp_path):
-    attempts(tmp_path, {"60": [0, 1], "70": "SIGKILL"})
-    waiting = sorted((tmp_path / "shared/v1/inbox").glob("*/accepted/*/0/*"))
-    assert len(waiting) == 2
-    waiting[0].unlink()
-    waiting[1].write_bytes(b"damaged")
-    codes, printed = attempts(tmp_path, {})
-    assert codes == [0]
-    assert printed.count("no longer bit for bit") == 1
-    assert "gone or damaged" in printed
-    assert ", and 1 more up to step " in printed
-    assert (tmp_path / "slots/0/attempts/1" / CONTRIBUTIONS).exists()

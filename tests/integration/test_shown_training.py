@@ -119,30 +119,6 @@ def test_a_goal_is_told_while_it_is_known_and_of_who_says_none_there_is_none():
         assert len({glimpse.goal for _, glimpse in glimpses if glimpse.step}) == (4 if is_known else 1)
 
 
-def test_the_goal_of_an_environment_of_gymnasiums_is_told():
-    with VectorEnv(VectorSpec(SuiteRef(Gymnasium(id="odd_envs:Seeker")), 1, 3)) as envs:
-        envs.reset()
-        envs.watch({0})
-        envs.step(np.zeros((1, 1), np.float32))
-        assert envs.glimpse(0).goal == (1.0, 2.0, 3.0)
-
-
-@pytest.mark.long
-def test_a_worker_that_is_lost_while_it_is_looked_at_is_replaced():
-    with VectorEnv(VectorSpec(SUITES["metaworld"], 4, 3), 2, "python") as envs:
-        envs.reset()
-        envs.watch({3})
-        actions = np.zeros((4, 4), np.float32)
-        envs.step(actions)
-        expected, before = envs.look(3), envs.glimpse(3)
-        envs._pool._processes[1].kill()
-        found = envs.look(3)
-        assert found.bodies == expected.bodies
-        assert all((found.arrays[name] == array).all() for name, array in expected.arrays.items())
-        assert envs.glimpse(3).poses.tobytes() == before.poses.tobytes()
-        envs.step(actions)
-
-
 FIELDS = {
     "preset": "debug",
     "tasks": TASKS,
@@ -248,16 +224,6 @@ def test_a_training_that_may_not_be_watched_is_not(tmp_path, monkeypatch, unwatc
         digest, shown = train(folder, "native", monkeypatch, watched=False, stream=False)
     assert digest == unwatched("native")
     assert not shown.exists()
-
-
-def test_a_folder_that_cannot_be_written_shows_nothing_and_the_training_goes_on(tmp_path, monkeypatch, unwatched):
-    job, said = Job.standalone(tmp_path), []
-    in_the_way = job.shared_dir / "v1/runs" / job.run_id / "0"
-    in_the_way.mkdir(parents=True)
-    (in_the_way / "live").write_text("no folder")
-    digest, _ = train(tmp_path, "native", monkeypatch, said=said)
-    assert digest == unwatched("native")
-    assert len([words for words in said if "not shown now" in words]) == 1
 
 
 def test_a_full_disk_shows_nothing_and_the_training_goes_on(tmp_path, monkeypatch, unwatched):

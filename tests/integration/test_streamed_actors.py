@@ -73,13 +73,6 @@ def newest_header(ring):
     return checked(cell.kind, cell.payload)[0]
 
 
-def test_without_the_word_nothing_is_offered(tmp_path):
-    publish(tmp_path, training=TRAINING)
-    with actors(tmp_path, num_envs=2) as (screen, _):
-        wait_for(lambda: screen.last and screen.last.recording and screen.last.recording.recorded, "segments")
-    assert not (tmp_path / "outbox" / "live").exists()
-
-
 def test_a_folder_that_cannot_be_written_ends_the_showing_alone(tmp_path):
     publish(tmp_path, training=TRAINING)
     (tmp_path / "outbox").mkdir()

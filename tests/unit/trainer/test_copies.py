@@ -164,18 +164,6 @@ def test_a_learner_that_came_of_a_liars_rows_is_told_of(tmp_path, step, who, is_
     assert said == ([f"{words} that step undoes it (docs/trust.md)"] if is_said else [])
 
 
-def test_nothing_of_a_complete_training_stays_whether_it_was_taken_or_not(tmp_path):
-    slot = Resumed(tmp_path, from_peer(290, 290)[0], rows=True)
-    for data in (b"waits for the loop", b"about to be mixed in"):
-        Copies(slot.job).keep(data)
-    Copies(slot.first).keep(from_peer(290, 290)[1])
-    intake = slot.intake()
-    intake.open()
-    intake.complete(400)
-    assert slot.copies == []
-    assert os.listdir(slot.job.attempt_dir / "taken") == []
-
-
 class Line:
     """Attempts of one slot, each with what it took and saved; the last one is about to begin."""
 
@@ -263,20 +251,6 @@ def test_going_back_to_before_anothers_learner_came_in_does_not_put_it_in_again(
     assert line.inherited(0, 100) == [[], [], [110, 125, 140]]
     line.attempt((0, 100), *sent(110), a_learner(135, mixes=mixes), saved=(150,))  # decided anew, and saved
     assert line.inherited(0, 100) == [[], [], [110, 135]]
-
-
-def test_where_the_slot_went_back_what_later_attempts_had_not_saved_twice_is_judged_anew(tmp_path):
-    line = Line(tmp_path, slot=0)
-    begin_id(line.run)
-    data = encode(made_up(run_id_of(line.run), 120))
-    send(line.run / "shared", "alice", run_id_of(line.run), data, state="accepted")
-    line.attempt(None, saved=(50, 100))
-    took = Taken(120, "alice", name_of(data), HORIZON, f"{120:064x}", 60)
-    second = line.attempt((0, 100), took, saved=(150,))
-    roll_back(second.slot_dir, Rollback(1, 100, 0.0))
-    intake = Intake(line.attempt((0, 100)), section(horizon=HORIZON), Start(line.ref(0, 100), None, None, None, ()))
-    intake.ingester.one_round()
-    assert sum(intake.summary().values()) == 1
 
 
 def test_a_segment_that_the_newest_checkpoint_alone_has_stays_in_the_inbox_and_is_not_judged_again(tmp_path):

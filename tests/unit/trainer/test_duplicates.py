@@ -61,10 +61,6 @@ def _place(rng):
     return np.append(rng.uniform(-MOST, MOST, 11), np.zeros(7)).astype(np.float32)
 
 
-def _jittered(one, rng):
-    return replace(one, action=(one.action + rng.uniform(-0.03, 0.03, one.action.shape)).clip(-1, 1).astype(np.float32))
-
-
 #: Each leaves what the simulation believes.
 AGAIN = {
     "moved": lambda one, rng: moved(one, _place(rng)),
@@ -126,14 +122,6 @@ def test_only_what_begins_alike_and_goes_on_alike_for_half_of_its_rows_is_near()
     assert [known.has(trace(0, start=start)) for start in (0.02, 0.021)] == [True, False]
     longer = np.concatenate([one.actions, trace(1).actions, trace(2).actions[:1]])
     assert [known.has(replace(one, actions=longer[:steps])) for steps in (1, 10, 20, 21)] == [True, True, True, False]
-
-
-@given(st.integers(0, 100), st.lists(st.integers(-5, 5), min_size=40, max_size=40))
-def test_no_edge_of_a_unit_hides_what_is_near(seed, shift):
-    known, one = Traces(), trace(seed)
-    known.add(one)
-    moved = (one.actions.astype(np.int16) + np.array(shift).reshape(10, 4)).clip(-100, 100).astype(np.int8)
-    assert known.has(replace(one, actions=moved))
 
 
 @given(st.lists(st.tuples(st.integers(1, 30), st.sampled_from(["a", "b"])), max_size=60))

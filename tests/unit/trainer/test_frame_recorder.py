@@ -160,15 +160,6 @@ def test_a_lane_of_one_task_follows_it_from_environment_to_environment(tmp_path,
     assert {frames.episode for frames in found} == {1, 2, 4, 5, 7, 8}
 
 
-def test_where_nothing_can_be_drawn_facts_come_once_a_second(tmp_path, book):
-    agents = Agents(drawn=False)
-    with recorded(tmp_path, agents, ("t1", 30)) as (_, go):
-        go(900)
-    found = buffers(book, "t1")
-    assert 6 <= len(found) <= 12
-    assert all(len(frames.glimpses) == 1 for frames in found)
-
-
 def test_when_the_last_watcher_goes_nobody_is_watched_any_more(tmp_path, book, monkeypatch):
     asked = {"any": 60}
     monkeypatch.setattr(recorder_module, "Asked", lambda *_: SimpleNamespace(lanes=lambda: dict(asked)))
@@ -199,22 +190,6 @@ def test_a_thread_that_is_behind_is_not_waited_for(tmp_path, book):
     assert len(book.written) > many
 
 
-def test_what_is_odd_ends_the_showing_and_is_said_once(tmp_path, book):
-    book.fails = RuntimeError("odd")
-    agents, said = Agents(), []
-    with recorded(tmp_path, agents, ("any", 60)) as (recorder, go):
-        go(2 * HORIZON)
-        wait_for(lambda: not recorder._wanted, "the thread ends")
-        go(5 * HORIZON)
-        assert agents.watched[-1] == set()
-        recorder.tell(said.append)
-    recorder.tell(said.append)
-    assert len(said) == 1
-    assert "not shown any more" in said[0]
-    assert "odd" in said[0]
-    assert buffers(book, "any") == []
-
-
 @pytest.mark.long
 def test_a_full_disk_is_said_once_and_when_there_is_room_the_scene_comes_first(tmp_path, book, monkeypatch):
     monkeypatch.setattr(recorder_module, "AGAIN_AFTER_S", 1.0)
@@ -242,27 +217,9 @@ def test_a_full_disk_is_said_once_and_when_there_is_room_the_scene_comes_first(t
     assert book.written[0][0] == "scene"
 
 
-def test_what_cannot_be_drawn_is_said_once_and_the_rest_goes_on(tmp_path, book):
-    agents, said = Agents(), []
-    book.fails = ValueError("a body is nowhere")
-    with recorded(tmp_path, agents, ("any", 60)) as (recorder, go):
-        go(4 * HORIZON)
-        wait_for(recorder._queue.empty, "the thread catches up")
-        book.fails = None
-        go(2 * HORIZON)
-    recorder.tell(said.append)
-    assert said == ["an agent cannot be shown: a body is nowhere"]
-    assert buffers(book, "any")
-
-
 class TestLanes:
     def test_the_task_that_was_not_shown_for_longest_is_next(self):
         assert chosen("any", [0, 1, 2], {}) == 0
         assert chosen("any", [0, 1, 2], {0: 5.0, 2: 3.0}) == 1
         assert chosen("any", [0, 1, 2], {0: 5.0, 1: 9.0, 2: 3.0}) == 2
         assert chosen("any", [2, 2, 0], {0: 5.0, 2: 3.0}) == 0
-
-    def test_who_has_no_task_is_not_shown(self):
-        assert chosen("any", [-1, -1], {}) is None
-        assert chosen("t1", [0, -1, 1], {}) == 2
-        assert chosen("t7", [0, 1], {}) is None

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from daemons import PATIENCE_S, wait_for
+from daemons import PATIENCE_S
 from hypothesis import given
 from hypothesis import strategies as st
 from suites import FIELDS, SPACES
@@ -19,7 +19,7 @@ from train_contributed import HORIZON, made_up
 from train_point_mass import section
 
 from anchorleg.job import Job
-from trainer.buffers.contributed import MAX_SHARE, Contributed, group_capacity_of
+from trainer.buffers.contributed import MAX_SHARE, Contributed
 from trainer.buffers.experience import Experience, share_of_others
 from trainer.config.settings import MOST_FOREIGN
 from trainer.config.training import group_identity
@@ -150,16 +150,6 @@ class TestReading:
         give(slot(tmp_path, 1), 1)  # its next attempt does not
         assert len(reader.looked()) == 1
 
-    def test_the_same_episode_of_an_attempt_that_resumed_is_no_news(self, tmp_path):
-        one, other = slot(tmp_path, 0), slot(tmp_path, 1)
-        give(other, 0)
-        reader = Reader(one)
-        assert len(reader.looked()) == 1
-        again = encode(replace(made_up(other.run_id, 0), slot=1, episode=77))
-        Giving(slot(tmp_path, 1), GROUP).give(0, again)
-        assert reader.looked() == []
-        assert reader.said() == []
-
     def test_a_reader_that_is_full_leaves_the_rest_where_it_is(self, tmp_path):
         one, other = slot(tmp_path, 0), slot(tmp_path, 1)
         give(other, *range(5))
@@ -249,31 +239,6 @@ class TestGiving:
         giver._dispatch.close(PATIENCE_S)
         assert written == expected
 
-    @pytest.mark.parametrize(
-        ("error", "words"),
-        [
-            (OSError(28, "No space left on device"), "now ([Errno 28] No space left on device); the training goes on"),
-            (RuntimeError("no"), "any more (RuntimeError: no)"),
-        ],
-    )
-    def test_what_ends_giving_is_said_once_and_never_contradicted(self, tmp_path, monkeypatch, error, words):
-        def fails(*_):
-            raise error
-
-        monkeypatch.setattr(peers.Giving, "give", fails)
-        giver = opened(slot(tmp_path, 0), TRAINING, finished=0, is_fresh=True)
-        giver.on_version(0, 1, 0)
-        said: list[str] = []
-        for round_ in range(3):
-            played(giver, 1)
-            if round_ == 0 and isinstance(error, RuntimeError):
-                giver._dispatch._thread.join(PATIENCE_S)
-            elif round_ == 0:
-                wait_for(lambda: giver._dispatch.trouble, "the trouble")
-            giver.tell(said.append)
-        giver._dispatch.close(PATIENCE_S)
-        assert said == [f"other slots get no episodes of this one {words}"]
-
 
 def played(giver, rounds):
     """All environments play so many whole episodes."""
@@ -333,12 +298,6 @@ class TestShares:
         assert 0 <= most <= MAX_SHARE
         assert of_peers + (1 - of_peers) * most <= MOST_FOREIGN + 1e-12
         assert share_of_others(0.0) == MAX_SHARE
-
-    def test_a_full_ring_makes_up_its_share(self):
-        for share in (0.3, 0.5):
-            made = filled(1000, group_capacity_of(3000, 3, share), 0, share=share)
-            kinds = np.concatenate([np.round(made.sample(90).reward) for _ in range(50)])
-            assert (kinds == 1).mean() == pytest.approx(share, abs=0.02)
 
     def test_an_empty_ring_draws_nothing_and_changes_no_bit(self):
         alone, group = filled(50, 0, 20), filled(50, 0, 20)

@@ -25,7 +25,6 @@ from anchorleg.job import Job
 from anchorleg.rollback import rollbacks
 from syncd import store
 from trainer.buffers.contributed import (
-    MAX_RECENT,
     MAX_SHARE,
     Contributed,
     RingSizes,
@@ -35,8 +34,6 @@ from trainer.buffers.contributed import (
     whole,
 )  # fmt: skip
 from trainer.buffers.experience import Experience
-from trainer.config.section import TrainingSection, resolve
-from trainer.config.settings import AlgorithmSettings
 from trainer.envs.spaces import ArraySpec, Box, Discrete, Spaces
 from trainer.envs.suite import Bounds, SuiteRef
 from trainer.sharing import ingest
@@ -79,24 +76,11 @@ def gone_on_with(saved):
     return made
 
 
-class Alone:
-    """An algorithm that learns from its own steps alone."""
-
-    Settings = AlgorithmSettings
-
-
 def told_by(*sources):
     said: list[str] = []
     for source in sources:
         (source.tell if hasattr(source, "tell") else source.notices.tell)(said.append)
     return said
-
-
-def test_experience_is_refused_in_a_sentence_where_the_algorithm_cannot_use_it(job):
-    intake = Intake(job, resolve(TrainingSection(algorithm=f"{__name__}:Alone")), None)
-    intake.open()
-    assert intake.ingester is None
-    assert told_by(intake)[0].endswith(f"{__name__}:Alone learns from its own steps alone")
 
 
 @pytest.mark.parametrize(
@@ -207,18 +191,6 @@ class TestTheShareOfABatch:
         mean = np.mean([whole(wanted, chance, 100) for chance in np.linspace(0, 1, 1000, endpoint=False)], axis=0)
         assert np.allclose(mean, wanted, atol=2e-3)
 
-    def test_full_rings_just_reach_it(self):
-        training = section(buffer_size=2_100, tasks=("reach-v3", "push-v3", "door-open-v3"))
-        full = np.full(3, capacity_of(*shape_of(training)))
-        assert parts(np.array([40, 30, 30]), np.full(3, 700), RingSizes.of(full[None])).tolist() == [
-            pytest.approx([12, 9, 9])
-        ]
-
-    def test_nobody_has_more_than_its_part_however_much_it_sends(self):
-        loud, quiet = np.full(3, 910), np.full(3, 90)
-        found = parts(np.full(3, 100), np.full(3, 1000), RingSizes.of(np.array([loud, quiet])))
-        assert found.tolist() == [[15, 15, 15], [pytest.approx(4.5)] * 3]
-
     def test_who_sends_one_task_only_changes_no_tasks_weight(self):
         experience = Experience(TRAINING, SPACES)
         rows = rows_like(1)
@@ -231,11 +203,6 @@ class TestTheShareOfABatch:
             assert sizes.max() - sizes.min() <= 1
             assert 0 < batch.reward.sum() <= 0.3 * TRAINING.algorithm.batch_size
             assert (batch.task[batch.reward > 0] == 1).all()
-
-    def test_who_pays_less_gives_less_and_the_rest_is_the_runs_own(self):
-        sizes = np.array([[500, 500], [500, 500]])
-        found = parts(np.full(2, 100), np.full(2, 1000), RingSizes.of(sizes, np.array([[1.0, 0.5], [0.0, 1.0]])))
-        assert found.tolist() == [[15, 7.5], [0, 15]]
 
 
 def rewards(values):
@@ -282,15 +249,6 @@ class TestWhatRowsPay:
         found = parts(counts, own, others.ring_sizes).sum(axis=1)
         assert found[0] == found[1] > found[2] > 100 * found[3]
 
-    def test_a_few_rows_of_it_cost_little(self):
-        others = self.given(self.experience([1, 2, 3, 4]), "honest", 0, 10)
-        assert 0.9 < others.weights_of("honest")[0] < 1
-
-    def test_without_rows_of_ones_own_task_nobody_is_judged(self):
-        experience = self.experience([1])
-        assert experience.pays(1, np.ones(3, np.float32)) is None
-        assert self.given(experience, "alice", 0, 3, task=1).paid == {}
-
     def test_it_comes_back_with_the_checkpoint_and_one_of_an_older_version_has_none(self):
         experience = self.experience([1, 2, 3, 4])
         others = self.given(experience, "alice", 0, 30)
@@ -300,11 +258,6 @@ class TestWhatRowsPay:
         assert (again.ring_sizes.weights == others.ring_sizes.weights).all()
         del saved["paid"]
         assert gone_on_with(saved).weights_of("alice").tolist() == [1, 1, 1]
-
-    def test_of_whom_nothing_is_there_nothing_is_remembered(self):
-        others = self.given(self.experience([1, 2]), "alice", 0, 30)
-        others.drop("alice")
-        assert others.paid == {}
 
 
 def rows_of(others, who):
@@ -334,12 +287,6 @@ class TestTheRing:
         assert others.rows_of(dropped) == 0
         assert {who: rows_of(others, who) for who in before} == {**before, dropped: []}
 
-    def test_however_many_send_the_contents_that_are_remembered_are_bounded(self):
-        others = self.filled(*map(str, range(60)))
-        others.recent |= dict.fromkeys(map(str, range(20_000)), 0)
-        others.add("0", rows_like(0, 1), task=0, content="x", policy_step=0, step=100)
-        assert len(others.recent) == MAX_RECENT
-
     def test_a_loud_one_pushes_out_its_own_rows_only(self):
         others = self.filled("quiet")
         kept = rows_of(others, "quiet")
@@ -357,18 +304,6 @@ class TestTheRing:
         others.add("late", rows, task=0, content="", policy_step=0, step=101 + TRAINING.algorithm.buffer_size)
         assert others.sources == ["late"]
         assert others.ring.capacity == capacity_of(*shape_of(TRAINING))
-
-    def test_it_knows_how_many_rows_there_are_after_each_change(self):
-        others = self.filled("a", "b")
-        assert others.sizes.tolist() == [[HORIZON, 0, 0], [0, HORIZON, 0]]
-        full = others.state_dict()
-        rows = rows_like(1)
-        others.add("b", rows, task=1, content="", policy_step=0, step=100)
-        assert others.sizes.tolist() == [[HORIZON, 0, 0], [0, 2 * HORIZON, 0]]
-        others.drop("a")
-        assert others.sizes.tolist() == [[0, 2 * HORIZON, 0]]
-        others.put_back(full)
-        assert others.sizes.tolist() == [[HORIZON, 0, 0], [0, HORIZON, 0]]
 
     def test_it_goes_on_from_its_state(self):
         others = self.filled(*"aabbcc")
@@ -496,16 +431,6 @@ class TestTheDoor:
         assert (ready.who, ready.task, ready.count, ready.policy_step) == ("alice", 1, HORIZON, 60)
         assert np.array_equal(ready.rows["next_obs.state"], made_up(job.run_id, 4).obs[1:])
 
-    def test_what_is_no_segment_is_not_kept_and_the_rest_goes_to_quarantine_with_its_reason(self, job):
-        told_of(job, "alice 1?;look")
-        assert inbox_of(job).usage("tmp", "new", "accepted", "quarantine").segments == 0
-        sent(job, 1)
-        (again,) = sent(job, 1, who="bob")
-        Door(job).round(2)
-        kept = inbox_of(job, "bob").place("quarantine", job.run_id, 0) / again.name
-        assert json.loads(kept.with_name(f"{again.name}.reason.json").read_text())["reason"] == "duplicate"
-        assert kept.exists()
-
     def test_whoever_brings_mostly_what_is_none_is_held_and_the_others_are_not(self, job):
         for number in range(LEAST):
             sent(job, number, name=f"{number:064x}")
@@ -519,31 +444,6 @@ class TestTheDoor:
         assert waits.exists()
         assert inbox_of(job).readmit()
         assert whos(door.round(2).ready.take(1000)) == ["alice"]
-
-    def test_links_pipes_and_folders_are_never_opened(self, job, tmp_path):
-        folder = inbox_of(job).place("new", job.run_id, 0)
-        folder.mkdir(parents=True)
-        (tmp_path / "secret").write_bytes(a_file(job, 1))
-        (folder / ("a" * 64)).symlink_to(tmp_path / "secret")
-        os.mkfifo(folder / ("b" * 64))
-        (folder / ("c" * 64)).mkdir()
-        assert Door(job).round(2).accepted == 0
-
-    @pytest.mark.parametrize("trouble", ["it vanishes", "it may not be read"])
-    def test_what_happens_to_a_file_under_its_hands_stops_nothing(self, job, monkeypatch, trouble):
-        real, (first, second) = store.Inbox.read, sent(job, 1, 2)
-
-        def read(inbox, path):
-            data = real(inbox, path)
-            if path == first and trouble == "it vanishes":
-                path.unlink()
-            elif path == first:
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-            return data
-
-        monkeypatch.setattr(store.Inbox, "read", read)
-        assert [one.sha256 for one in Door(job).round().ready.take(1000)] == [second.name]
-        assert trouble == "it vanishes" or reasons(job)[first.name] == "defect"
 
     @pytest.mark.parametrize("name", ["find", "prune", "waiting", "accept", "note"])
     def test_a_folder_that_cannot_be_used_keeps_nobody_else_out(self, job, monkeypatch, name):
@@ -577,13 +477,6 @@ class TestTheDoor:
         reader.close(PATIENCE_S)
         assert leave(door) == ["bob"]
         assert (left.exists(), counted.exists()) == (True, False)
-
-    def test_an_end_in_mid_round_is_not_followed_by_the_word_that_more_is_taken(self, job, monkeypatch):
-        door, said = Door(job), []
-        monkeypatch.setattr(door, "one_round", lambda _judged: setattr(door, "is_ending", True))
-        monkeypatch.setattr(door.notice, "say", said.append)
-        Reader(job, [door]).look()
-        assert said == []
 
     def test_contributors_take_turns_and_no_more_is_judged_than_the_loop_takes(self, job):
         sent(job, *range(30), who="flood")
@@ -649,21 +542,6 @@ class TestOtherAccountsOfTheMachine:
         verdicts = store.Inbox.of(shared, deposit.who).verdicts()
         assert [verdict.accepted for verdict in verdicts] == [True] * asks  # of a laptop that asks for it
         assert list(shared.incoming(job.run_id, 0).iterdir()) == []
-
-    @pytest.mark.usefixtures("shared")
-    def test_a_folder_of_theirs_that_cannot_be_used_keeps_no_laptop_out(self, job, monkeypatch):
-        monkeypatch.setattr(ingest.store.Incoming, "collect", _full_disk)
-        sent(job, 1)
-        door = Door(job).round()
-        assert len(door.ready.take(1000)) == 1
-        assert told_by(door) == [
-            "the inbox of other accounts cannot be used now (No space left on device); trying again"
-        ]
-
-    @pytest.mark.usefixtures("shared")
-    def test_a_slot_that_takes_nothing_opens_no_folder(self, job):
-        Door(job).one_round(0)
-        assert not (job.shared_dir / "v1" / "incoming").exists()
 
 
 def _full_disk(*_args, **_more):
@@ -767,15 +645,6 @@ class TestTheLoop:
         assert {(back.step, back.without) for back in rollbacks(job.slot_dir)} == {(100, "alice"), (100, "bob")}
         assert [type(entry) for entry in intakelog.entries(job.attempt_dir)] == [Taken, Taken, Removed, Removed]
         assert not made.ingester.removals
-
-    def test_going_back_does_not_wait_for_another_slots_journal(self, job, made, monkeypatch):
-        monkeypatch.setattr(rollback, "learned_with", _full_disk)
-        state = self.entered(job, made, "alice")
-        self.dropped(job, made, "alice")
-        made.take(state)
-        assert made.ends_unsaved
-        assert [(back.step, back.without) for back in rollbacks(job.slot_dir)] == [(100, "alice")]
-        assert told_by(made)[-1].endswith("came of rows of alice cannot be told (No space left on device)")
 
     @pytest.mark.parametrize(("lies", "reason"), [(True, "not_reproduced"), (False, "dropped")])
     def test_what_is_put_back_after_its_sender_had_to_leave_does_not_enter(self, job, lies, reason):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import count, pairwise
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +18,6 @@ from trainer.sharing.notice import (
     USABLE,
     ContributionNotice,
     is_full,
-    say_over,
     say_useless,
     usable_of,
 )
@@ -99,21 +96,6 @@ def test_the_row_says_what_came_in_the_last_ten_minutes_and_is_written_now_and_t
     assert (said(job)[-1]["steps"], said(job)[-1]["rows"]) == (500, 0)
 
 
-def test_a_training_that_takes_nothing_says_nothing_at_its_end(tmp_path):
-    job = Job.standalone(tmp_path / "toy")
-    say_over(job, 5, print)
-    assert said(job) == []
-
-
-def test_a_folder_that_cannot_be_used_at_the_end_is_told_and_no_failure(job):
-    job.shared_dir.parent.mkdir(exist_ok=True)
-    job.shared_dir.write_text("")
-    told = []
-    say_over(job, 5, told.append)
-    assert len(told) == 1
-    assert f"cannot be written to {job.shared_dir}" in told[0]
-
-
 @pytest.mark.parametrize(
     ("rows", "steps", "span_s", "was_full", "full"),
     [
@@ -130,20 +112,6 @@ def test_a_slot_is_full_when_more_comes_than_it_can_use_for_minutes(rows, steps,
     assert is_full(rows, steps, span_s, was_full=was_full) is full
 
 
-def test_the_row_says_that_it_is_full_and_that_it_is_no_more(job, clock):
-    found, steps = notice_of(job, clock), count(0, 1000)
-    told = []
-    for number in range(60):
-        clock.now = number * SAY_EVERY_S
-        gave(found, "ann", round((1.2 if number < 30 else 0.5) * USABLE * 1000))
-        found.say(next(steps))
-        told.append(said(job)[-1]["full"])
-    assert told[:10] == [False] * 10
-    assert all(told[12:30])
-    assert not any(told[50:])
-    assert sum(one != other for one, other in pairwise(told)) == 2
-
-
 @pytest.mark.parametrize(
     ("slots", "group", "usable"),
     [
@@ -157,12 +125,6 @@ def test_the_row_says_that_it_is_full_and_that_it_is_no_more(job, clock):
 )
 def test_what_slots_give_each_other_lowers_what_a_slot_can_use_of_contributors(slots, group, usable):
     assert usable_of(GroupSettings(**group), slots) == pytest.approx(usable)
-
-
-def test_a_slot_whose_group_fills_one_half_is_full_at_once(job, clock):
-    found = ContributionNotice(job, clock=lambda: NOW, monotonic=clock, usable=0.0)
-    found.say(1000)
-    assert (said(job)[0]["full"], said(job)[0]["usable"]) == (True, 0.0)
 
 
 def test_a_training_that_cannot_use_any_says_so(job):
@@ -188,11 +150,3 @@ def test_a_contributor_that_is_held_brought_more_bad_than_good_lately(told: list
             assert len(window) >= LEAST
             assert sum(one in BAD for one in window) > len(window) / 2
             since = number + 1
-
-
-def test_a_flood_is_held_at_once_and_nobody_else_is() -> None:
-    standing = ContributorStanding()
-    said = [standing.note("mallory", Reason.FORMAT) for _ in range(LEAST)]
-    assert said[:-1] == [""] * (LEAST - 1)
-    assert said[-1] == f"{LEAST} of its last {LEAST} segments were refused, the last one for format"
-    assert standing.note("alice", Reason.FORMAT) == ""

@@ -6,7 +6,6 @@ import os
 import shutil
 import threading
 import time
-import tracemalloc
 from dataclasses import replace
 from functools import partial
 from unittest import mock
@@ -36,7 +35,6 @@ from trainer.evaluation.playable import find_playable
 from trainer.history.read import read, read_evaluations
 from trainer.nets.average import MovingAverage
 from trainer.sharing import policies as policy
-from trainer.sharing import publisher as publishing
 from trainer.sharing.publisher import AVERAGED_EVERY, PublishedCurves, Publisher, clear_over, snapshot
 from trainer.training.begin import run
 from trainer.training.features.progress import TrainingDisplay
@@ -82,14 +80,6 @@ def learning(tmp_path):
     return Learning(tmp_path / "toy")
 
 
-def test_an_evaluation_that_tells_of_no_success_is_published_by_its_return(learning):
-    evaluation = {"step": 40, "mean_success": 0.0, "score": "return", "returns": {"a": 3.0, "b": 5.0}}
-    learning.publish(100, evaluation={**evaluation, "return_error": 0.5, "goals_per_task": 2})
-    score = store.newest(learning.place).score
-    assert score == store.Score(step=40, mean_return=4.0, return_error=0.5, goals_per_task=2)
-    assert str(score) == "return 4.0"
-
-
 def test_a_policy_can_be_loaded_and_checked_and_says_where_it_comes_from(learning):
     evaluation = {"step": 40, "mean_success": 0.25, "goals_per_task": 2, "more": "than a score"}
     learning.publish(100, evaluation=evaluation)
@@ -119,14 +109,6 @@ def test_versions_follow_each_other_over_publications_and_attempts(learning, tmp
 def until_idle(publisher):
     publisher.close()  # waits for what is under way
     publisher._closing, publisher._thread = False, None
-
-
-def test_the_checkpoints_own_policy_goes_out_once_the_checkpoint_is_there(learning):
-    publisher = learning.publisher()
-    publisher.hold(learning.at(100))
-    publisher.release(100)
-    publisher.close()
-    assert store.newest(learning.place).lineage.checkpoint == store.Origin(attempt=0, step=100)
 
 
 def test_the_average_goes_out_beside_some_with_their_version_and_a_score_of_its_own(learning):
@@ -168,20 +150,6 @@ def test_the_average_goes_out_beside_some_with_their_version_and_a_score_of_its_
         find_playable(str(learning.place.manifest(raw.version)), None, "cpu", averaged=True)
 
 
-def test_of_averages_fewer_are_kept_than_of_policies(learning):
-    publisher, average = learning.publisher(), MovingAverage(learning.learner.policy, 0.5)
-    count = store.AVERAGES.newest + 5
-    for step in range(count):
-        averaged = snapshot(step, 0, learning.learner.policy, average).averaged
-        publisher.offer(replace(learning.at(step), averaged=averaged, checkpoint_step=step))
-        until_idle(publisher)
-    publisher._collect_at, publisher._clock = float("-inf"), lambda: 4e9  # all of them are old by then
-    publisher.offer(learning.at(count))
-    publisher.close()
-    assert len(list(learning.place.manifests.iterdir())) == count + 1
-    assert [version.seq for version in store.versions(learning.place.averaged)] == list(range(5, count))
-
-
 def test_a_policy_is_never_followed_by_an_older_one(learning):
     publisher = learning.publisher()
     publisher.hold(learning.at(100))
@@ -209,14 +177,6 @@ def test_the_newest_wins_where_one_is_still_being_written(learning):
     assert [store.read_manifest(learning.place, v).step for v in store.versions(learning.place)] == [1, 4]
 
 
-def test_a_folder_that_hangs_does_not_hold_the_end_of_the_job(learning):
-    never = threading.Event()
-    publisher = learning.publisher(publish=lambda *args, **more: never.wait(PATIENCE_S))
-    publisher.offer(learning.at(1))
-    publisher.close(wait_s=0.05)
-    never.set()
-
-
 def test_curves_that_take_long_are_written_seldom_and_at_the_end(learning):
     now, written = [0.0], []
 
@@ -231,23 +191,6 @@ def test_curves_that_take_long_are_written_seldom_and_at_the_end(learning):
         wait_for(lambda step=step: len(learning.versions()) > step, "the policy")
     publisher.close()
     assert written == ["curves"] * 2
-
-
-def test_the_curves_go_along_where_the_policy_cannot(learning):
-    def fails(*_args, **_more):
-        raise ValueError("its blob is too large")
-
-    written = []
-    publisher = learning.publisher(
-        publish=fails, publish_curves=lambda: written.append("curves"), monotonic=lambda: 0.0
-    )
-    with publisher._changed:  # so that both wait when the thread gets its turn
-        publisher.hold(learning.at(100))
-        publisher.release(100)
-    publisher.close()
-    publisher.tell(learning.said.append)
-    assert written == ["curves"]
-    assert [line for line in learning.said if "too large" not in line] == []
 
 
 def test_a_full_disk_is_said_once_and_so_is_its_end(learning):
@@ -339,27 +282,6 @@ def test_publishing_changes_no_number_of_the_training_and_the_curves_go_along(tm
         assert store.read_metrics(place, "metrics") == read(folder / "slots/0")
         assert store.read_metrics(place, "evaluations") == read_evaluations(folder / "slots/0")
     assert counts[often] > counts[never]
-
-
-def many_rows(folder, count, first=0):
-    """`count` rows of twenty tasks, some 2 kB each, at the end of the attempt's journal."""
-    tasks = {f"task-{k}": {"episodes": 1, "success": 0.5, "return": k / 7, "temperature": 0.1} for k in range(20)}
-    made = ({"from": 10 * k, "to": 10 * (k + 1), "tasks": tasks, "at": 7.0} for k in range(first, first + count))
-    append_lines(folder / "metrics.jsonl", *map(as_line, made))
-
-
-@pytest.mark.long
-def test_a_long_history_is_published_without_ever_being_in_memory(learning):
-    many_rows(learning.job.attempt_dir, 3000)
-    publisher = learning.publisher()
-    tracemalloc.start()
-    try:
-        publisher._write_curves()
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < (learning.job.attempt_dir / "metrics.jsonl").stat().st_size / 2
-    assert len(store.read_metrics(learning.place, "metrics")) == 3000
 
 
 class Slot:
@@ -500,27 +422,6 @@ def test_where_no_policy_has_room_old_ones_go_all_the_same(learning):
     learning.publish(1, publish=full)
     assert len(store.versions(learning.place)) == KEPT
     assert ["the disk is full" in line for line in learning.said] == [True]
-
-
-def test_old_policies_go_where_nothing_is_published_any_more(learning, monkeypatch):
-    monkeypatch.setattr(publishing, "COLLECT_EVERY_S", 0.001)
-    publisher = learning.publisher()
-    publisher.offer(learning.at(100))
-    wait_for(learning.versions, "the policy")
-    past(learning.place, 1e9 - 86_400)
-    wait_for(lambda: len(store.versions(learning.place)) <= KEPT + 1, "the old ones to go")
-    publisher.close()
-
-
-@pytest.mark.parametrize("is_complete", [True, False])
-def test_when_the_training_is_over_the_newest_policies_stay_alone(learning, is_complete):
-    past(learning.place, 1e9)
-    publisher = learning.publisher()
-    publisher.offer(learning.at(100))
-    if is_complete:
-        publisher.complete()
-    publisher.close()
-    assert len(store.versions(learning.place)) == (KEPT if is_complete else 301)
 
 
 def test_nothing_goes_of_a_slot_with_a_successor_or_whose_group_may_be_behind(learning, tmp_path):

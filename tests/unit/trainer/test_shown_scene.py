@@ -112,31 +112,6 @@ def test_every_shape_is_where_mujoco_has_it():
         assert (geom["mesh"] is None) == (geom["type"] != "mesh")
 
 
-def test_a_mesh_is_kept_once_with_its_triangles_and_its_places_to_a_65000th():
-    env = env_of(SOME_OF_ALL)
-    model = env.simulation[0]
-    scene = SceneFile(packed_scene(parts_of(env)))
-    assert len(scene.header["meshes"]) == 1
-    assert [geom["mesh"] for geom in scene.header["geoms"] if geom["type"] == "mesh"] == [0, 0]
-    size = float(np.ptp(model.mesh_vert, axis=0).max())
-    assert scene.vertices(0) == pytest.approx(model.mesh_vert, abs=size / 65_000)
-    assert (scene.triangles(0) == model.mesh_face).all()
-
-
-def test_the_camera_is_mujocos_free_one_unless_the_environment_says_otherwise():
-    env = env_of(SOME_OF_ALL)
-    usual = mujoco.MjvCamera()
-    mujoco.mjv_defaultFreeCamera(env.simulation[0], usual)
-    camera = parts_of(env).camera
-    assert camera["lookat"] == pytest.approx(usual.lookat)
-    assert [camera[name] for name in ("distance", "azimuth", "elevation")] == pytest.approx(
-        [usual.distance, usual.azimuth, usual.elevation]
-    )
-    env.camera = {"distance": 9, "trackbodyid": 0, "lookat": np.array([1, 2, 3]), "azimuth": None}
-    camera = parts_of(env).camera
-    assert (camera["distance"], camera["lookat"], camera["azimuth"]) == (9, [1, 2, 3], usual.azimuth)
-
-
 @pytest.mark.parametrize("name", ["vertices.0", "pos", "rgba"])
 def test_what_is_nowhere_is_refused(name):
     parts = parts_of(env_of(SOME_OF_ALL))
