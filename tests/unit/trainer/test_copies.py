@@ -198,13 +198,13 @@ def sent(*steps, who="alice"):
 @pytest.mark.parametrize("is_walked_back_twice", [False, True])
 def test_what_a_damaged_checkpoint_has_is_taken_again_whichever_attempt_took_it(tmp_path, is_walked_back_twice):
     line = Line(tmp_path)
-    line.attempt(None, *sent(80, 110), saved=(50, 100))
+    line.attempt(None, *sent(80, 100, 110), saved=(50, 100))
     line.attempt((0, 100), *sent(110, 120, 160), saved=(150,))  # it wrote down what it inherited
     line.attempt((1, 150), *sent(160, 170))  # and died
     if is_walked_back_twice:
         line.attempt((0, 100), *sent(110, 120, 160))  # and died, too
-    assert line.inherited(0, 100) == [[], [80], [110, 120, 160]]
-    assert line.inherited(1, 150) == [[80], [110, 120], [160]]
+    assert line.inherited(0, 100) == [[], [80, 100], [110, 120, 160]]
+    assert line.inherited(1, 150) == [[80, 100], [110, 120], [160]]
 
 
 def test_of_one_that_goes_on_as_usual_the_last_attempt_counts(tmp_path):

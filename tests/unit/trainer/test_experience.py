@@ -63,6 +63,14 @@ def test_at_the_horizon_an_episode_ends_in_one_way(segment, terminated, truncate
     assert is_good or found.reason == Reason.TRUNCATED
 
 
+@pytest.mark.parametrize("flag", ["terminated", "truncated"])
+def test_an_episode_does_not_end_in_its_middle(segment, flag):
+    ends = getattr(segment, flag).copy()
+    ends[2] = 1
+    found = verdict(encode(replace(segment, **{flag: ends})), bounds=replace(BOUNDS, terminates=True))
+    assert isinstance(found, RefusedSegment)
+
+
 def test_numbers_that_slow_the_learner_down_enter_as_zeros(segment):
     slow = np.full_like(segment.reward, 1e-40)
     assert (slow > 0).all()

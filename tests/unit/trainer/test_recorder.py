@@ -91,10 +91,10 @@ def test_every_step_is_in_exactly_one_segment_and_the_learner_takes_them_all(num
 def test_segments_own_their_memory():
     toys, recorder = Toys(1, 2), Recorder(SegmentOrigin("r", 0, spaces_like(TASKS, 2), "ab" * 8), 1)
     kept = []
-    for _ in range(4):
-        obs = toys.obs
+    for number in range(4):
+        obs = {key: frame + number for key, frame in toys.obs.items()}
         kept += recorder.add(obs, np.zeros((1, 4), np.float32), toys.step(), (1, 1))
-    assert [s.episode for s in kept] == [0, 1]
+    assert [s.obs[0, 0] for s in kept] == [0, 2]
     assert kept[0].reward.tolist() == [1, 2]
 
 
