@@ -129,7 +129,7 @@ def test_a_job_hands_in_what_it_plays_and_hands_over_with_nothing_left_behind(sh
 def test_a_job_ends_well_when_the_training_is_complete(shared, tmp_path):
     with helping(shared, tmp_path) as job:
         wait_for(lambda: waiting(shared), "segments")
-        notice.say_over(learner(shared), 200, print)
+        notice.say_none(learner(shared), 200, print, over=True)
         assert job.ended() == 0
     assert "the training is complete; done: " in job.said()
 

@@ -164,20 +164,13 @@ def write_notice(job: Job, step: int, at: float, said: Mapping[str, Any]) -> Non
     store.write_metrics(store.Shared(job.shared_dir).slot(job.run_id, job.slot), INTAKE, [row])
 
 
-def say_over(job: Job, step: int, tell: Callable[[str], None]) -> None:
-    """The training is complete: actors that play for it may end. `tell`: told where that cannot be written."""
-    _say_none(job, step, tell, "the training is over", over=True)
-
-
-def say_useless(job: Job, step: int, tell: Callable[[str], None]) -> None:
-    """The training cannot learn from experience of others, whatever its owner wishes. `tell`: as in `say_over`."""
-    _say_none(job, step, tell, "nothing is taken", over=False)
-
-
-def _say_none(job: Job, step: int, tell: Callable[[str], None], what: str, *, over: bool) -> None:
+def say_none(job: Job, step: int, tell: Callable[[str], None], *, over: bool) -> None:
+    """Nothing is taken: the training is `over`, so actors that play for it may end; or it cannot learn from experience
+    of others, whatever its owner wishes. `tell`: told where that cannot be written.
+    """
     if not job.accepts_contributions:
         return
     try:
         write_notice(job, step, time.time(), {"over": over})
     except OSError as error:
-        tell(f"that {what} cannot be written to {job.shared_dir} ({error.strerror})")
+        tell(f"that no experience is taken cannot be written to {job.shared_dir} ({error.strerror})")

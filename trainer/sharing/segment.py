@@ -115,15 +115,7 @@ class Reason(StrEnum):
 
 #: What is no segment at all: its bytes tell nobody anything. The others are kept to be looked into.
 MALFORMED = frozenset(
-    {
-        Reason.SIZE,
-        Reason.NAME,
-        Reason.COMPRESSION,
-        Reason.FORMAT,
-        Reason.SCHEMA,
-        Reason.DTYPE,
-        Reason.SHAPE,
-    }
+    {Reason.SIZE, Reason.NAME, Reason.COMPRESSION, Reason.FORMAT, Reason.SCHEMA, Reason.DTYPE, Reason.SHAPE}
 )
 
 

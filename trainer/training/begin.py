@@ -43,7 +43,7 @@ from trainer.machine.host import processor, read_host, variables
 from trainer.machine.launching import check_ranks, cores_of_rank
 from trainer.nets.encoders.base import encoder_for, kept_spaces
 from trainer.sharing.copies import clear_taken
-from trainer.sharing.notice import say_over
+from trainer.sharing.notice import say_none
 from trainer.sharing.publisher import clear_over
 from trainer.sharing.spotcheck import Resimulator
 from trainer.training import memory
@@ -220,7 +220,7 @@ def _begin_attempt(
 def _leave_complete(job: Job, training: Training, start: Start, show: TrainingDisplay) -> None:
     step = start.ref.step
     leave_final(job, show.say)  # where the job before this one did not come to it
-    say_over(job, step, show.say)
+    say_none(job, step, show.say, over=True)
     with contextlib.suppress(OSError):  # they take room alone
         clear_taken(job)
         clear_over(job, training.group)

@@ -125,7 +125,7 @@ def test_a_laptop_without_a_network_plays_on_for_the_slot_that_took_something_la
 
 
 def test_who_plays_for_one_slot_of_a_run_waits_for_no_other_that_is_not_complete(slots):
-    notice.say_over(slots.job(0, slots=2), 100, print)
+    notice.say_none(slots.job(0, slots=2), 100, print, over=True)
     for choice, ends in ((f"{RUN}/0", True), (RUN, False)):
         follower = slots.follower(choice)
         follower.look()

@@ -18,7 +18,7 @@ from trainer.sharing.notice import (
     USABLE,
     ContributionNotice,
     is_full,
-    say_useless,
+    say_none,
     usable_of,
 )
 from trainer.sharing.segment import Reason
@@ -128,7 +128,7 @@ def test_what_slots_give_each_other_lowers_what_a_slot_can_use_of_contributors(s
 
 
 def test_a_training_that_cannot_use_any_says_so(job):
-    say_useless(job, 5, print)
+    say_none(job, 5, print, over=False)
     assert [(row["takes"], row["over"]) for row in said(job)] == [(False, False)]
 
 

@@ -112,11 +112,12 @@ class Adoptions(InflowSource):
             own = {row["step"]: row for row in read_evaluations(job.slot_dir)} | self._new
             rows = [own[step] for step in sorted(own) if step > (self._last or 0)]
             folders = {slot: job.run_dir / "slots" / str(slot) for slot in peers_of(job)}
-        leaders: list[Leader] = []
+        others: dict[int, Rows] = {}
         for slot, folder in folders.items():
             with self.at(f"what slot {slot} has learned"):
-                leaders += whom_to_follow(rows, {slot: read_evaluations(folder)})
-        for leader in furthest_first(leaders):  # some are of another group
+                its = read_evaluations(folder)
+                others |= {slot: its} if whom_to_follow(rows, {slot: its}) else {}
+        for leader in whom_to_follow(rows, others):  # some are of another group
             with self.at(f"what slot {leader.slot} has learned"):
                 learner = find_learner(
                     folders[leader.slot], leader.slot, self._training, known=self._known.get(leader.slot)
@@ -137,12 +138,8 @@ def whom_to_follow(own: Rows, others: Mapping[int, Rows]) -> list[Leader]:
     Rows as of `evaluations.jsonl`, oldest first. Pure.
     """
     leads = {slot: _lead(own, rows) for slot, rows in others.items()}
-    return furthest_first(Leader(slot, lead) for slot, lead in leads.items() if lead is not None)
-
-
-def furthest_first(leaders: Iterable[Leader]) -> list[Leader]:
-    """In the order in which they are followed."""
-    return sorted(leaders, key=lambda one: (-one.lead, one.slot))
+    found = [Leader(slot, lead) for slot, lead in leads.items() if lead is not None]
+    return sorted(found, key=lambda one: (-one.lead, one.slot))
 
 
 def _lead(own: Rows, other: Rows) -> float | None:

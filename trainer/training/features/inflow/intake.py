@@ -38,7 +38,7 @@ from trainer.sharing.journal import (
     inherited,
 )
 from trainer.sharing.judge import Accepted, why_none
-from trainer.sharing.notice import say_over, say_useless
+from trainer.sharing.notice import say_none
 from trainer.sharing.peers import PeerReader
 from trainer.sharing.reader import InflowSource, Reader, Ready
 from trainer.sharing.segment import BadSegmentError, decode, name_of
@@ -98,7 +98,7 @@ class Intake(Feature):
             if whose:
                 self._notices.note(f"experience of {' and '.join(whose)} is not taken: {why}")
             if job.accepts_contributions:
-                say_useless(job, step, self._notices.note)
+                say_none(job, step, self._notices.note, over=False)
         sources: list[InflowSource | None] = [self.copies, self.ingester, self.peers, self.adoptions, self.mixes]
         self.reader = Reader(job, [source for source in sources if source is not None])
 
@@ -162,7 +162,7 @@ class Intake(Feature):
     def end(self, run: RunningAttempt, reason: EndReason) -> None:
         if reason is EndReason.FINISHED:
             self.complete(run.state.step)  # first: it says again and again that experience is taken
-            say_over(self._job, run.state.step, run.say)
+            say_none(self._job, run.state.step, run.say, over=True)
         else:
             self.close()
 
