@@ -56,9 +56,7 @@ def show(
     headless: Annotated[
         bool, typer.Option("--headless", help="No page: a line for each slot, and one a second for each agent at play.")
     ] = False,
-    terminal: Annotated[
-        bool, typer.Option("--terminal", help="No page: the same, with pictures of agents where they send any.")
-    ] = False,
+    terminal: Annotated[bool, typer.Option("--terminal", hidden=True)] = False,
     top_k: Annotated[
         int | None, typer.Option(min=1, max=4, help="How many agents are shown; default: the run's stream_top_k, or 2.")
     ] = None,
@@ -86,11 +84,11 @@ def show(
     from viewer.pacing import NO_END, Pacer
     from viewer.sources.found import find_source, is_elsewhere
 
-    if stdio:
-        raise UsageError("command.stdio")
+    if stdio or terminal:
+        raise UsageError("command.stdio" if stdio else "command.terminal")
     if port is not None and socket_at is not None:
         raise UsageError("command.port-and-socket")
-    at_once = as_json or headless or terminal
+    at_once = as_json or headless
     if what is not None and is_elsewhere(what):
         if at_once or forwarded or socket_at is not None or allow_host:
             raise UsageError("remote.only-page", what=what)
@@ -108,8 +106,8 @@ def show(
     else:
         hub = make_hub(top_k, width, height)
         try:
-            if headless or terminal:
-                showing.print_lines(source, hub, draws=terminal)
+            if headless:
+                showing.print_lines(source, hub)
             elif forwarded is not None:
                 showing.serve_forwarded(source, hub, forwarded)
             else:

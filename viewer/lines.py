@@ -1,10 +1,7 @@
-"""A picture as lines of text: `viewer --headless`, for pipes and terminals without a browser; agents at play as lines,
-and as half blocks where they send pictures.
-"""
+"""A picture, and agents at play, as lines of text: `viewer --headless`, for pipes and terminals without a browser."""
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Callable
 
@@ -15,12 +12,8 @@ from viewer.live.hub import Hub
 from viewer.live.shown import AgentNews, AgentsShown, CheckedBatch
 from viewer.model import PageSnapshot
 
-#: Between two lines, or pictures, of one agent.
+#: Between two lines of one agent.
 EVERY_S = 1.0
-#: Of a picture in a terminal: characters across; each shows two pixels, one above the other.
-COLUMNS, ROWS = 64, 24
-IN_BROWSER = "this agent is drawn in the browser: `viewer` without --terminal"
-_UPPER_HALF = "\u2580"
 
 
 def lines_of(snapshot: PageSnapshot, now: float) -> list[str]:
@@ -59,13 +52,11 @@ def agent_line(news: AgentNews, batch: CheckedBatch) -> str:
 
 
 class AgentLines:
-    """Prints what `hub` has. `draws`: pictures too."""
+    """Prints what `hub` has."""
 
-    def __init__(
-        self, hub: Hub, *, draws: bool = False, clock: Callable[[], float] = time.monotonic, every_s: float = EVERY_S
-    ) -> None:
+    def __init__(self, hub: Hub, *, clock: Callable[[], float] = time.monotonic, every_s: float = EVERY_S) -> None:
         self._hub, self._box = hub, hub.enter()
-        self._draws, self._clock, self._every_s = draws, clock, every_s
+        self._clock, self._every_s = clock, every_s
         self._due: dict[int, float] = {}
         self._said: set[str] = set()
 
@@ -82,18 +73,11 @@ class AgentLines:
                 self._once([str(news.value.get("note") or ""), *(_note(tile) for tile in news.value["tiles"])])
             elif isinstance(news, AgentNews) and self._clock() >= self._due.get(news.slot, 0.0):
                 self._due[news.slot] = self._clock() + self._every_s
-                self._say(news, news.batches[-1])
+                print(lines_shown([agent_line(news, news.batches[-1])]), flush=True)
 
     def close(self) -> None:
         """Look no more."""
         self._hub.leave(self._box)
-
-    def _say(self, news: AgentNews, batch: CheckedBatch) -> None:
-        print(lines_shown([agent_line(news, batch)]), flush=True)
-        if self._draws and batch.kind == JPEG:
-            draw(batch.body)
-        elif self._draws and batch.kind == POSE:
-            self._once([f"slot {news.slot}: {IN_BROWSER}"])
 
     def _once(self, sentences: list[str]) -> None:
         for sentence in sentences:
@@ -105,37 +89,3 @@ class AgentLines:
 def _note(tile: dict[str, object]) -> str:
     words = str(tile["note"] or tile["why"])
     return f"slot {tile['slot']}: {printable(words)}" if words else ""
-
-
-def draw(jpeg: bytes) -> None:
-    """Print a JPEG whose size was looked at before as half blocks. What cannot be decoded is said."""
-    try:
-        from PIL import Image, UnidentifiedImageError
-    except ImportError:
-        print("pictures in a terminal need Pillow: `pip install pillow`", flush=True)
-        return
-    from rich.color import Color
-    from rich.console import Console
-    from rich.style import Style
-    from rich.text import Text
-
-    try:
-        with Image.open(io.BytesIO(jpeg), formats=["JPEG"]) as opened:
-            image = opened.convert("RGB")
-            image.thumbnail((COLUMNS, 2 * ROWS))
-    except (OSError, ValueError, SyntaxError, UnidentifiedImageError, Image.DecompressionBombError):
-        print("its picture cannot be decoded", flush=True)
-        return
-    width, height = image.size
-    raw = image.tobytes()
-
-    def colour(x: int, y: int) -> Color:
-        at = 3 * (min(y, height - 1) * width + x)
-        return Color.from_rgb(*raw[at : at + 3])
-
-    text = Text(no_wrap=True)
-    for y in range(0, height, 2):
-        for x in range(width):
-            text.append(_UPPER_HALF, Style(color=colour(x, y), bgcolor=colour(x, y + 1)))
-        text.append("\n")
-    Console().print(text, end="")

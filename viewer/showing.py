@@ -38,12 +38,11 @@ def print_lines(
     source: ViewSource,
     hub: Hub | None = None,
     *,
-    draws: bool = False,
     every_s: float = LINES_EVERY_S,
     rounds: int | None = None,
 ) -> None:
     """Lines until Ctrl-C, or so many `rounds`; what was said already is not said again. Agents of `hub` get a line a
-    second each; `draws`: and their pictures.
+    second each.
     """
     from anchorleg.words import on_one_line
     from viewer.lines import AgentLines, lines_of
@@ -51,7 +50,7 @@ def print_lines(
 
     told: list[str] = []
     with ExitStack() as stack:
-        agents = AgentLines(hub, draws=draws) if hub is not None else None
+        agents = AgentLines(hub) if hub is not None else None
         if agents is not None:
             stack.callback(agents.close)
         stack.enter_context(contextlib.suppress(KeyboardInterrupt))
@@ -179,12 +178,11 @@ def _has_display() -> bool:
     return sys.platform == "darwin" or any(os.environ.get(name) for name in _DISPLAYS)
 
 
-def is_shared() -> bool:
-    """Whether others may work on this machine."""
-    return is_shared_machine(os.environ, sys.platform, shutil.which)
-
-
-def is_shared_machine(environ: Mapping[str, str], platform: str, find: Callable[[str], str | None]) -> bool:
+def is_shared(
+    environ: Mapping[str, str] = os.environ,
+    platform: str = sys.platform,
+    find: Callable[[str], str | None] = shutil.which,
+) -> bool:
     """Whether others work here, too, as far as one can tell: nobody sits before it (no display), and somebody logged in
     from elsewhere (`SSH_CONNECTION`) or jobs are submitted from here (`sbatch`). Every account of such a machine
     reaches every port of it. `find`: as `shutil.which`.

@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from rich.console import Console
 
 from anchorleg import output
-from anchorleg.words import on_one_line
+from anchorleg.words import lines_shown, on_one_line
 from orchestrator.commands import screens
 from orchestrator.hosts.display import Log, RunDisplay
 from orchestrator.run.rundir import Entry, RunDir
@@ -34,7 +34,7 @@ from syncd.commands import status as mirror_status
 from syncd.laptop.status import Latency, MirrorView
 from syncd.shared.manifest import Score
 from trainer.commands import demos
-from viewer.lines import AgentLines
+from viewer.lines import AgentLines, agent_line
 from viewer.model import PageSnapshot
 from viewer.showing import print_lines
 
@@ -206,7 +206,7 @@ def test_agents_at_play_and_data_sets(screen: Screen, tmp_path: Path) -> None:
     def show() -> None:
         lines = AgentLines(SimpleNamespace(enter=lambda: None))  # type: ignore[arg-type]
         lines._once([HOSTILE])
-        lines._say(news, batch)  # type: ignore[arg-type]
+        print(lines_shown([agent_line(news, batch)]))  # type: ignore[arg-type]
         print_lines(SimpleNamespace(look=lambda *_: hostile(PageSnapshot).model_copy(update={"note": ""})), rounds=1)  # type: ignore[arg-type]
         demos._show(SimpleNamespace(folder=tmp_path / HOSTILE, manifest=manifest), as_json=False)  # type: ignore[arg-type]
 

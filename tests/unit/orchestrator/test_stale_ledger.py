@@ -115,6 +115,11 @@ def test_otherwise_the_ledger_is_believed(place: Place, ago_s: float, by: Keeper
     assert goodput_of(run_view(place.run_dir, NOW, jobs=None), NOW).stale is None
 
 
+def test_a_run_that_is_over_waits_for_nobody(place: Place) -> None:
+    place.left, place.ledger = 0, a_run(a_slot(status="finished"), run_id=place.ledger.run_id)
+    assert place.written(DUE_S).view().stale is None
+
+
 class TestTicksOfACrontab:
     def looked(self, run_dir: RunDir, epoch: int, ago_s: float, command: str = "tick") -> None:
         owner = Owner(epoch=epoch, process=myself(), since=NOW - ago_s, command=command)

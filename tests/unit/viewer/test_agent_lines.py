@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from fake_agents import FakeAgent, a_jpeg, live_folder, swing
+from fake_agents import FakeAgent, live_folder
 from policies import RUN, a_draft, tensors
 
 from anchorleg.live.batches import FACTS
 from syncd import store
 from viewer import showing
-from viewer.lines import IN_BROWSER, AgentLines, draw
+from viewer.lines import AgentLines
 from viewer.live.hub import Hub
 from viewer.live.shown import AgentNews, CheckedBatch
 from viewer.sources.found import find_source
@@ -32,13 +32,14 @@ def hub() -> Iterator[Hub]:
     made.close()
 
 
-def said(shared: Path, hub: Hub, capsys: pytest.CaptureFixture[str], write: Callable[[FakeAgent], object], *words: str,
-         draws: bool = False) -> str:  # fmt: skip
+def said(
+    shared: Path, hub: Hub, capsys: pytest.CaptureFixture[str], write: Callable[[FakeAgent], object], *words: str
+) -> str:
     """What is printed until all `words` were."""
     agent, told = FakeAgent(live_folder(shared, RUN, 0)), ""
     write(agent)
     while not all(word in told for word in words):
-        showing.print_lines(find_source(str(shared)), hub, draws=draws, every_s=0.3, rounds=2)
+        showing.print_lines(find_source(str(shared)), hub, every_s=0.3, rounds=2)
         told += capsys.readouterr().out
     return told
 
@@ -47,20 +48,6 @@ def test_facts_are_told_and_escapes_are_not_obeyed(shared: Path, hub: Hub, capsy
     told = said(shared, hub, capsys, lambda agent: agent.facts(map="\x1b[2J\nPallet", x=3), "Pallet")
     assert "\x1b" not in told
     assert "map \\x1b[2J Pallet, x 3" in told
-
-
-def test_a_picture_is_half_blocks_and_poses_are_for_the_browser(
-    shared: Path, hub: Hub, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert "▀" in said(shared, hub, capsys, lambda agent: agent.jpeg(a_jpeg()), "▀", draws=True)
-    told = said(shared, hub, capsys, lambda agent: agent.pose(swing(0)), IN_BROWSER, draws=True)
-    assert told.count(IN_BROWSER) == 1
-
-
-@pytest.mark.parametrize("data", [b"", b"\xff\xd8", a_jpeg()[:200]])
-def test_a_picture_that_is_none_is_a_sentence(data: bytes, capsys: pytest.CaptureFixture[str]) -> None:
-    draw(data)
-    assert capsys.readouterr().out == "its picture cannot be decoded\n"
 
 
 class Told:

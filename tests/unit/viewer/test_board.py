@@ -205,7 +205,7 @@ def spoilt(data: bytes, **change: Any) -> bytes:
         (lambda data: data[:2000], "damaged"),
         (lambda data: spoilt(data, version=VERSION + 1), "another version"),
         (lambda data: spoilt(data, at="soon"), "damaged"),
-        (lambda data: data.replace(b'"at":', b'"at":1e999,"was":', 1), "damaged"),
+        (lambda data: re.sub(rb'"rate":[0-9.]+', b'"rate":1e999', data), "damaged"),
         (lambda data: spoilt(data, events=[{"at": "x", "kind": 7, "slot": []}]), "damaged"),
         (lambda data: data + b" " * MOST_BYTES, "too large"),
     ],

@@ -20,7 +20,7 @@ from viewer.server.sockets import (
     socket_path,
     write_signpost,
 )
-from viewer.showing import is_shared_machine
+from viewer.showing import is_shared
 
 
 def env(tmp_path: Path) -> dict[str, str]:
@@ -110,4 +110,4 @@ def test_a_file_in_the_sockets_place_stays(tmp_path: Path) -> None:
 def test_a_shared_machine_is_known_by_its_logins_and_by_slurm(
     said: dict[str, str], platform: str, sbatch: bool, shared: bool
 ) -> None:
-    assert is_shared_machine(said, platform, lambda _name: "/usr/bin/sbatch" if sbatch else None) is shared
+    assert is_shared(said, platform, lambda _name: "/usr/bin/sbatch" if sbatch else None) is shared
