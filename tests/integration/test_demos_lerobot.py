@@ -206,22 +206,6 @@ def test_each_block_has_files_of_its_own_and_a_full_folder_is_followed_by_anothe
         assert np.abs(found["image"].astype(int) - arrays["image"][: told.actions].astype(int)).mean() < 6
 
 
-def test_an_import_goes_on_from_the_first_frame_of_an_episode(written, tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "_BLOCK_EPISODES", 2)
-    whole = import_lerobot(written, tmp_path / "whole", 32, (), silent)
-
-    def interrupted(done, total):
-        if done == 5:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        import_lerobot(written, tmp_path / "cut", 32, (), interrupted)
-    began = []
-    again = import_lerobot(written, tmp_path / "cut", 32, (), lambda done, total: began.append(done))
-    assert began[0] == 4
-    assert again.manifest == whole.manifest  # with the sums of all blocks
-
-
 def choosing(folder):
     """Twelve choices among five, by grey frames."""
     frames = np.random.default_rng(0).integers(0, 256, (13, 1, 4, 4), np.uint8).repeat(8, 2).repeat(8, 3)

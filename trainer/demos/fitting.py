@@ -14,13 +14,12 @@ import safetensors.torch
 from pydantic import ValidationError
 
 from anchorleg.files import make_folder, write_bytes
-from trainer.buffers.frames import is_picture
 from trainer.config.network import licence_note
 from trainer.config.read import sentences
 from trainer.config.training import Training
 from trainer.demos.matching import rows_of
 from trainer.demos.store import Demos
-from trainer.envs.spaces import IMAGE, Spaces
+from trainer.envs.spaces import IMAGE
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError, FieldError, SaveError
 from trainer.evaluation.playable import of_checkpoint
@@ -51,22 +50,12 @@ def cloning_of(asked: Training, demos: Demos, out: Path | None, *, steps: int, e
         raise
     except ValueError as error:
         raise ConfigError("demos.fit-refused", why=error) from None
-    if out is not None:
-        _check_out(out, spaces)
+    if out is not None and (out.suffix != _SUFFIX or os.path.isdir(out)):
+        raise ConfigError("demos.out-suffix", out=out)
+    if out is not None and IMAGE not in spaces.obs:
+        raise ConfigError("demos.out-without-pictures")
     rows_of(demos.manifest, spaces, imitates=True)
     return training
-
-
-def _check_out(out: Path, spaces: Spaces) -> None:
-    """Errors: ConfigError for a path that no weights can go to, and where there are none."""
-    if out.suffix != _SUFFIX or os.path.isdir(out):
-        raise ConfigError("demos.out-suffix", out=out)
-    if IMAGE in spaces.obs:
-        return
-    others = ", ".join(key for key, spec in spaces.of_policy.obs.items() if is_picture(spec))
-    if others:
-        raise ConfigError("demos.out-of-other-pictures", others=others)
-    raise ConfigError("demos.out-without-pictures")
 
 
 def held_out(row: Mapping[str, Any]) -> float:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from torch import Tensor
-
 from anchorleg.job import CheckpointRef
 from anchorleg.places import user_path
 from anchorleg.words import did_you_mean
@@ -146,15 +144,15 @@ def of_checkpoint(
         training, spec = training_of(manifest), spec_of(manifest)
         machine.set_deterministic(threads or training.threads)
         tensors = {name.removeprefix(POLICY): tensor.numpy() for name, tensor in nets.items()}
-        if averaged:
-            tensors |= floats_of(_average_of(ref.path, manifest))
+        average = read_averaged(ref.path, manifest) if averaged else {}
+        tensors |= floats_of(average or {})
         above = ref.path.absolute().parents  # checkpoints, <attempt>, attempts, <slot>; a copy may lie anywhere
         tensors |= floats_of(frozen_tensors(spec, above[min(3, len(above) - 1)] / WEIGHTS))
         policy = Policy(spec, tensors, chosen)
-    except NoAverageError:
-        raise
     except (ConfigError, DamagedCheckpointError, UnusablePolicyError) as error:
         raise NoGoodCheckpointError("checkpoint.not-played", path=ref.path, why=error) from None
+    if average is None:
+        raise ConfigError("play.checkpoint-not-averaged", folder=ref.path)
     return Found(
         name=f"{ref.path}{', averaged' * averaged}",
         step=ref.step,
@@ -166,18 +164,6 @@ def of_checkpoint(
         record=Checkpoint(ref, manifest),
         averaged=averaged,
     )
-
-
-class NoAverageError(ConfigError):
-    """A checkpoint without a moving average; the sentence names it."""
-
-
-def _average_of(folder: Path, manifest: CheckpointManifest) -> dict[str, Tensor]:
-    """Errors: NoAverageError, DamagedCheckpointError."""
-    found = read_averaged(folder, manifest)
-    if found is None:
-        raise NoAverageError("play.checkpoint-not-averaged", folder=folder)
-    return found
 
 
 def averaged_beside(policy: Found, device: str, *, threads: int | None = None) -> Found | None:

@@ -370,14 +370,13 @@ def _said(value: Any) -> str:
 
 
 def seconds_of(at: Sequence[float]) -> float:
-    """What a training took whose rows were written `at` (unix seconds), without the time between its jobs. Where a
-    clock was set back, a row took the usual time.
+    """What a training took whose rows were written `at` (unix seconds): a row that came late or early by far, as behind
+    the time between two jobs or a clock that was set, took the usual time.
     """
     apart = np.diff(np.array(at, np.float64))
-    forward = apart[apart >= 0]
-    if not forward.size:
+    if not (apart >= 0).any():
         return 0.0
-    usual = float(np.median(forward))
+    usual = float(np.median(apart[apart >= 0]))
     is_told = (apart >= 0) & (apart <= _PAUSE * max(usual, 1.0))
     return float(np.where(is_told, apart, usual).sum() + usual)
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +9,9 @@ from hypothesis import strategies as st
 from refused import refused
 
 from trainer.commands.actors import check_room
-from trainer.commands.autotune import autotune as command
 from trainer.envs.memory import MOST_ENVS, OWNERS_BYTES, by_size, need_bytes, plan_memory
-from trainer.machine import host
-from trainer.machine.host import Host, cpu_quota, mac_free, memory_limit, memory_of, read_host
-from trainer.tuning import autotune, benchmark
+from trainer.machine.host import Host, cpu_quota, mac_free, memory_limit, memory_of
+from trainer.tuning import autotune
 from trainer.tuning.autotune import (
     NEAR,
     WORTH_IT,
@@ -191,13 +188,6 @@ def test_cgroup_1_limits_of_a_container_whose_path_is_not_mounted(tmp_path):
     assert (cpu_quota(free), memory_limit(free)) == (None, (None, None))
 
 
-def test_this_machine_can_be_looked_at():
-    here = read_host()
-    assert here.cores >= 1
-    assert here.memory_bytes is None or here.memory_bytes > 0
-    assert host.read_host(platform="darwin").cores >= 1  # without sysctl and vm_stat: unknown, not an error
-
-
 def test_more_environments_than_the_machine_has_memory_for_are_refused_before_anything_is_built():
     """A student's own number is taken, unless there is no such memory at all."""
     with refused("cli.num-envs-above-memory", num_envs=4096):
@@ -217,19 +207,6 @@ def test_what_is_tried_has_the_number_of_its_size_and_leaves_the_owner_theirs():
     assert all(workers <= envs // 2 for envs, workers in tried)
     assert tried == sorted(tried)
     assert list(choices(Host("h", 6, 8 * GB, 0))) == [(1, 0)]
-
-
-def test_json_is_that_whatever_is_printed_while_the_machine_is_measured(tmp_path, monkeypatch, capsys):
-    def measure(budget_s, tell):
-        print("a banner of the simulator")
-        return facts(Stepping(8, 2, 900.0))
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(benchmark, "measure_machine", measure)
-    command(as_json=True, user_id="ann", budget=5.0)
-    printed = capsys.readouterr()
-    assert json.loads(printed.out)["measured"]["stepping"][0]["steps_per_s"] == 900.0
-    assert "a banner of the simulator" in printed.err
 
 
 def test_memory_as_the_two_systems_print_it():

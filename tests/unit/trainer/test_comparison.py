@@ -26,7 +26,6 @@ from trainer.showing.comparison import (
     contenders_at,
     probability_of_improvement,
     rising,
-    seconds_of,
 )
 from trainer.showing.learning import Evaluated
 from trainer.showing.tables import comparison_as_json, judged_at, not_apart
@@ -99,11 +98,6 @@ def test_an_evaluation_counts_for_the_step_at_which_it_was_due_in_whatever_order
     assert (often.step, seldom.step) == (400, 407)
     with refused("compare.no-common-step"):  # the second was due after 3,900 at the earliest
         as_far_as_all([evaluated_at("early", 2000, 3900), evaluated_at("late", 8, 4000)])
-
-
-def test_the_time_between_two_jobs_is_nobodys_nor_what_a_clock_was_set_back():
-    assert seconds_of([0, 10, 20, 30, 5030, 5040]) == seconds_of([0, 10, 20, 30, -3570, -3560]) == 60
-    assert seconds_of([0]) == seconds_of([100, 50]) == 0
 
 
 def test_where_no_success_is_told_returns_are_compared():
