@@ -37,7 +37,7 @@ from trainer.config.training import Training
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import spaces_of, suite_of
 from trainer.envs.vector import VectorEnv
-from trainer.history.journal import METRICS
+from trainer.history.read import METRICS
 from trainer.training.begin import choose_numerics
 from trainer.training.features.progress import TrainingDisplay
 from trainer.training.run import TrainingRun, capture, fresh

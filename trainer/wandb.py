@@ -26,7 +26,7 @@ from anchorleg.files import publish_folder, read_json_or_none, write_bytes, writ
 from anchorleg.job import Job, attempt_numbers, lineage
 from anchorleg.rollback import rollbacks
 from trainer.errors import ConfigError, SaveError
-from trainer.history.scalars import evaluation_scalars, scalars
+from trainer.history.read import evaluation_scalars, scalars
 from trainer.history.slots import History
 
 #: The project's name on W&B where nobody gives one.

@@ -10,8 +10,7 @@ from point_run import PointRun
 from slot_digest import digest_of, gaps, parts_of
 
 from trainer.errors import SupersededError
-from trainer.history.journal import Journal
-from trainer.history.read import read
+from trainer.history.read import Journal, read
 from trainer.training.run import row
 
 pytestmark = pytest.mark.trainer

@@ -42,7 +42,6 @@ DOORS = {
         "syncd.laptop.views",
         "syncd.shared.counts",
         "syncd.store",
-        "trainer.history.journal",
         "trainer.history.read",
     },
 }

@@ -12,8 +12,7 @@ from anchorleg.places import user_path
 from anchorleg.words import did_you_mean
 from syncd import store
 from trainer.checkpoints.checkpoint import POLICY, CheckpointManifest, read_averaged
-from trainer.checkpoints.find import find_policy, policy_candidates
-from trainer.checkpoints.resume import spec_of, training_of
+from trainer.checkpoints.resume import find_policy, policy_candidates, spec_of, training_of
 from trainer.config.settings import EnvSettings
 from trainer.envs.suite import SuiteRef
 from trainer.errors import ConfigError, DamagedCheckpointError, NoGoodCheckpointError

@@ -35,8 +35,7 @@ from anchorleg.signals import HAND_OVER_SIGNALS, bear_hand_over, python_path
 from trainer.envs.foreign import leave
 from trainer.errors import TrainerError
 from trainer.evaluation.protocol import Evaluation
-from trainer.history.journal import EVALUATIONS
-from trainer.history.read import evaluators, lines, read_evaluations
+from trainer.history.read import EVALUATIONS, evaluators, lines, read_evaluations
 from trainer.machine.processes import be_expendable, hand_over_blocked
 
 #: It says how far it is every few seconds once it plays; before, it reads torch and the simulator, which takes a cold

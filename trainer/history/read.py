@@ -1,17 +1,28 @@
-"""A slot's rows of metrics and its evaluations, such that every step is counted once across all attempts."""
+"""A slot's rows of metrics and its evaluations: written as JSON lines, read such that every step is counted once across
+all attempts, and as named numbers for TensorBoard and W&B.
+
+A row of metrics sums up the steps (`from`, `to`]. Rows end at fixed places (the first vector step at or past each
+multiple of `metrics_interval`, and the end of the training), whatever is saved or handed over meanwhile: the running
+sums are part of the checkpoint. So an attempt's rows whose `to` lies past its successor's parent step are the
+successor's to write again, with the same numbers, and are left out here. Only `at` (unix seconds) depends on the clock.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from anchorleg.files import append_lines, as_line
 from anchorleg.job import Stretch, attempt_numbers, candidates_before, lineage
 from anchorleg.rollback import read_parent
-from trainer.history.journal import EVALUATIONS, METRICS
 
+METRICS = "metrics.jsonl"
+EVALUATIONS = "evaluations.jsonl"
 #: What an evaluation may be judged by, as its row says; one that says nothing is judged by success.
 SUCCESS: Literal["success"] = "success"
 RETURN: Literal["return"] = "return"
@@ -173,3 +184,82 @@ def of_average(row: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def success_of(row: Mapping[str, Any] | None) -> float | None:
     """The mean success; None where there is no evaluation, or it tells of none."""
     return float(row["mean_success"]) if row is not None and tells_success(row) else None
+
+
+_log = logging.getLogger(__name__)
+
+
+class Journal:
+    """Appends rows to one file of JSON lines. What does not reach the disk waits in memory and is tried again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._waiting: list[bytes] = []
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Queue `row` and try to write."""
+        self._waiting.append(as_line({**row, "at": round(time.time(), 3)}))
+        try:
+            self.flush()
+        except OSError as error:
+            _log.warning("%s cannot be written now (%s); its rows wait in memory", self._path.name, error.strerror)
+
+    def flush(self) -> None:
+        """Write what waits, durably, whole lines or nothing. Errors: OSError."""
+        if self._waiting:
+            append_lines(self._path, *self._waiting)
+            self._waiting.clear()
+
+
+#: Numbers of a row that are no curves: where it lies, and when it was written.
+_NO_CURVES = frozenset({"from", "to", "at"})
+
+
+def scalars(row: Mapping[str, Any]) -> dict[str, float]:
+    """A row of metrics as TensorBoard names: `train/q`, `diagnostics/critics_rank`, `td_error/reach-v3`, …"""
+    values = {
+        f"train/{name}": value
+        for name, value in row.items()
+        if isinstance(value, int | float) and name not in _NO_CURVES
+    }
+    for group in ("diagnostics", "contributed", "group"):
+        numbers = {name: value for name, value in row.get(group, {}).items() if isinstance(value, int | float)}
+        values |= {f"{group}/{name}": value for name, value in numbers.items()}
+    values |= {f"group/rows/{slot}": value for slot, value in row.get("group", {}).get("group_rows", {}).items()}
+    for name in ("td_error", "weight"):
+        by_contributor = row.get("contributed", {}).get(name, {})
+        values |= {f"contributed/{name}/{who}": value for who, value in by_contributor.items()}
+    for task, measured in row["tasks"].items():
+        values |= {f"{name}/{task}": value for name, value in measured.items() if name != "episodes"}
+    return values
+
+
+def evaluation_scalars(row: Mapping[str, Any]) -> dict[str, float]:
+    """An evaluation as TensorBoard names: `evaluation/success`, `evaluation/success/reach-v3`, …; of one that is judged
+    by its return `evaluation/return`, …, and no success.
+    """
+    values = _of_success(row) if tells_success(row) else _of_return(row)
+    for name, means in row.get("measures", {}).items():
+        values |= {f"evaluation/{name}/{task}": value for task, value in means.items()}
+    return values
+
+
+def _of_success(row: Mapping[str, Any]) -> dict[str, float]:
+    values = {"evaluation/success": row["mean_success"], "evaluation/iqm": row["iqm_success"]}
+    for name, field in (("success", "success"), ("return", "returns"), ("steps", "steps_to_success")):
+        values |= {f"evaluation/{name}/{task}": value for task, value in row[field].items()}
+    for name, beside in (("averaged_success", row.get("averaged")), ("unseen", row.get("unseen"))):
+        if beside is not None:
+            values[f"evaluation/{name}"] = beside["mean_success"]
+            values |= {f"evaluation/{name}/{task}": value for task, value in beside["success"].items()}
+    return values
+
+
+def _of_return(row: Mapping[str, Any]) -> dict[str, float]:
+    values: dict[str, float] = {}
+    beside = (("averaged_return", row.get("averaged")), ("unseen_return", row.get("unseen")))
+    for name, found in (("return", row), *beside):
+        if found is not None:
+            values[f"evaluation/{name}"] = mean_return(found)
+            values |= {f"evaluation/{name}/{task}": value for task, value in found["returns"].items()}
+    return values

@@ -12,8 +12,7 @@ from anchorleg.files import read_json, read_json_or_none
 from anchorleg.places import run_id_of, user_path
 from syncd import store
 from trainer.errors import ConfigError
-from trainer.history.journal import EVALUATIONS, METRICS
-from trainer.history.read import read_evaluations, rows_of
+from trainer.history.read import EVALUATIONS, METRICS, read_evaluations, rows_of
 
 #: Rows, to be gone through as often as one likes.
 Rows = Iterable[Mapping[str, Any]]
@@ -33,7 +32,7 @@ class RowsOnDisk:
 
 @dataclass(frozen=True)
 class History:
-    """One slot of one run. Rows as `trainer.history.journal` writes them, oldest first; to go through `rows` is to read
+    """One slot of one run. Rows as `trainer.history.read` writes them, oldest first; to go through `rows` is to read
     them (`told_where`).
 
     `folder`: its run's, or its run's in a mirror. `training`: the resolved training section, empty where it is not at

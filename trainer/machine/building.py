@@ -127,7 +127,7 @@ def _found_or_built(recipe: Recipe, folder: Path) -> Library:
         library = _genuine(path, recipe.name)
         if library is None:
             _log.warning("%s is damaged and is built again", path)
-            _set_aside(path, recipe.name)
+            _set_aside(path)
         elif (fault := _fault(recipe, library)) is None:
             return library
         else:
@@ -145,20 +145,14 @@ def _make_private(folder: Path) -> None:
 
 
 def _genuine(path: Path, name: str) -> Library | None:
-    digest = _digest_of_ours(path)
-    return Library(path, digest) if digest and path.name == _file_name(name, digest) else None
-
-
-def _digest_of_ours(path: Path) -> str | None:
-    """Of a file that is this user's, and that nobody else may write to; None: it is not, or is gone."""
+    """Of a file that is this user's, and that nobody else may write to; None: it is not, or is damaged or gone."""
     try:
-        return _digest(path) if _ours(path.lstat()) else None
+        found = path.lstat()
+        is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid()
+        digest = _digest(path) if is_ours and not found.st_mode & _OTHERS_MAY_WRITE else ""
     except FileNotFoundError:  # another process has set a damaged one aside meanwhile
         return None
-
-
-def _ours(found: os.stat_result) -> bool:
-    return stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & _OTHERS_MAY_WRITE
+    return Library(path, digest) if path.name == _file_name(name, digest) else None
 
 
 def _digest(path: Path) -> str:
@@ -169,18 +163,10 @@ def _file_name(name: str, digest: str) -> str:
     return f"{name}-{digest}.so"
 
 
-def _set_aside(path: Path, name: str) -> None:
-    """Give a damaged library another name, and its place back where it is a good one: another process may have put that
-    there since we looked.
-    """
-    aside = path.with_name(f"damaged-{secrets.token_hex(8)}")
-    try:
-        path.rename(aside)
-    except FileNotFoundError:  # another process was first
-        return
-    digest = _digest_of_ours(aside)
-    if digest and path.name == _file_name(name, digest):
-        _put(aside, path)
+def _set_aside(path: Path) -> None:
+    """Give a damaged library another name: a process may run it. Another process may have been first."""
+    with contextlib.suppress(FileNotFoundError):
+        path.rename(path.with_name(f"damaged-{secrets.token_hex(8)}"))
 
 
 def _put(made: Path, path: Path) -> None:

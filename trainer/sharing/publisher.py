@@ -27,8 +27,7 @@ from trainer.config.settings import GroupSettings
 from trainer.config.training import Training, identity
 from trainer.envs.spaces import F32
 from trainer.errors import SupersededError
-from trainer.history.journal import EVALUATIONS, METRICS
-from trainer.history.read import GrowingRows, of_average, read_evaluations
+from trainer.history.read import EVALUATIONS, METRICS, GrowingRows, of_average, read_evaluations
 from trainer.nets.average import MovingAverage
 from trainer.nets.policy import FROZEN, PolicyNet, PolicySpec
 from trainer.sharing.policies import Policy, floats_of, golden_of, score_of, suite_fields

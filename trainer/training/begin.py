@@ -58,8 +58,7 @@ from trainer.training.features.rows import Diagnostics, MetricsJournal, TensorBo
 from trainer.training.features.wandb import curves_of
 from trainer.training.inputs import with_demos, with_weights
 from trainer.training.loop import Loop
-from trainer.training.ranks import Order, assist, follow, hand_out
-from trainer.training.run import TrainingRun, fresh, resumed
+from trainer.training.run import Order, TrainingRun, assist, follow, fresh, hand_out, resumed
 
 ONE_KIND = ", and so would what they learn; ask for nodes of one kind (slurm.constraint, slurm.gpu_type)"
 MakeEnvs = Callable[[VectorSpec, int], Envs]

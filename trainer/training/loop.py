@@ -19,8 +19,7 @@ from trainer.checkpoints.saver import unwritten
 from trainer.errors import NotFiniteError, SaveError, SupersededError
 from trainer.training.crash_report import write_crash_report
 from trainer.training.features.base import TRAINING, EndReason, Feature, RunningAttempt
-from trainer.training.ranks import Order
-from trainer.training.run import advance, capture, learn_the_rest, row
+from trainer.training.run import Order, advance, capture, learn_the_rest, row
 
 #: The exit code of an attempt → why it ended.
 _REASONS = {0: EndReason.FINISHED, HANDED_OVER: EndReason.HANDED_OVER}

@@ -1,6 +1,11 @@
 """Everything that a run is made of between two vector steps, one vector step of it, and its way into a checkpoint.
 
 Nothing in here looks at a clock, at what was saved, or at how often the run was interrupted.
+
+Where ranks train together, rank 0 alone decides, saves, evaluates, publishes and talks: it says what comes next, and
+the others do it with their shards. Between two words a rank asks nobody but those that compute the same; so all do the
+same, in the same order, whatever a clock says. On-policy, the others `follow`: they play, too. Off-policy, they
+`assist`: they have the learner alone, as rank 0 hands it out, and make its updates.
 """
 
 from __future__ import annotations
@@ -8,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum, auto
 from functools import partial
 from typing import Any
 
@@ -17,13 +23,14 @@ from torch import Tensor
 from trainer.algorithms.base import Algorithm, Context
 from trainer.algorithms.common.adoption import learned_of
 from trainer.algorithms.common.cuda_graph import KERNELS
+from trainer.algorithms.common.sharding import Sample
 from trainer.buffers.experience import Experience
 from trainer.checkpoints.checkpoint import AVERAGED, Contents
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.training import Training, identity
 from trainer.envs.collector import Collector, Envs, Transition
 from trainer.errors import NotFiniteError
-from trainer.machine.group import Group, gathered, must_be_the_same
+from trainer.machine.group import Group, gathered, must_be_the_same, packed, unpacked
 from trainer.nets.average import MovingAverage
 from trainer.nets.encoders.base import kept_spaces
 from trainer.state import State
@@ -239,3 +246,61 @@ def capture(run: TrainingRun, numeric: Mapping[str, Any], of_features: Mapping[s
         must_be_the_same(run.group, {"algorithm": learned_of(learned)})
     about = run.training.model_dump(mode="json"), identity(run.training)
     return Contents(run.step, parts, run.algorithm.policy.spec.as_json(), *about)
+
+
+_LEARNER = "algorithm"
+
+
+class Order(IntEnum):
+    """What rank 0 says."""
+
+    ADVANCE = auto()
+    ROW = auto()
+    CAPTURE = auto()
+    LOAD = auto()
+    WAIT = auto()
+    END = auto()
+
+
+def hand_out(run: TrainingRun) -> None:
+    """Give the learner of rank 0 to those that assist: at the begin, and where it was replaced."""
+    if run.experience is not None and run.group.size > 1:
+        run.group.tell(Order.LOAD)
+        run.group.share(packed({_LEARNER: run.algorithm.state()}))
+
+
+def assist(algorithm: Algorithm, group: Group) -> None:
+    """All that a rank but the first does of an off-policy training, until rank 0 ends it.
+
+    Errors: RanksError where the learners differ, or rank 0 is gone; ElsewhereError with what it said.
+    """
+    while True:
+        word = group.tell()
+        if word == Order.ADVANCE:
+            for _ in range(group.tell()):
+                algorithm.learn(Sample.unpacked(group.share()))
+        elif word == Order.LOAD:
+            algorithm.load(unpacked(group.share())[_LEARNER])
+        elif word == Order.CAPTURE:
+            must_be_the_same(group, {_LEARNER: learned_of(algorithm.state())})
+        elif word == Order.END:
+            return
+
+
+def follow(run: TrainingRun, numeric: Mapping[str, Any]) -> None:
+    """All that a rank but the first does of an on-policy training, until rank 0 ends it.
+
+    Errors: as `advance`, `row` and `capture`.
+    """
+    while True:
+        word = run.group.tell()
+        if word == Order.ADVANCE:
+            advance(run)
+            if run.step >= run.training.total_steps:
+                learn_the_rest(run)
+        elif word == Order.ROW:
+            row(run)
+        elif word == Order.CAPTURE:
+            capture(run, numeric)
+        elif word == Order.END:
+            return

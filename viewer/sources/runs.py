@@ -17,8 +17,7 @@ from orchestrator.screens.jobtimes import slot_facts
 from orchestrator.screens.reading import run_view
 from orchestrator.screens.runview import RunView, SlotFacts
 from syncd.store import Manifest
-from trainer.history.journal import EVALUATIONS, METRICS
-from trainer.history.read import read_evaluations, rows_of
+from trainer.history.read import EVALUATIONS, METRICS, read_evaluations, rows_of
 from viewer.learning import NOT_A_TRAININGS, Learned, curves_of, evaluation_rows, learned_from, learned_until, task_rows
 from viewer.model import (
     SLOTS_A_PAGE,

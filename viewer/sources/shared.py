@@ -8,7 +8,7 @@ from pathlib import Path
 from anchorleg.words import printable
 from syncd import store
 from syncd.shared.counts import counts, last_seen
-from trainer.history.journal import EVALUATIONS, METRICS
+from trainer.history.read import EVALUATIONS, METRICS
 from viewer.curves import MOST_TASKS, newest
 from viewer.learning import Learned, learned_from
 from viewer.model import AgentRow, ContributorRow, PolicyRow

@@ -20,7 +20,7 @@ from trainer.algorithms.base import Context
 from trainer.algorithms.common.adoption import UnfitLearnerError, adopt
 from trainer.buffers.experience import Experience
 from trainer.config.find import ALGORITHMS, find
-from trainer.history.journal import EVALUATIONS
+from trainer.history.read import EVALUATIONS
 from trainer.nets.average import MovingAverage
 from trainer.sharing.copies import Copies, OtherLearner, read_taken
 from trainer.sharing.journal import Adopted, append

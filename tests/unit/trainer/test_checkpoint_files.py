@@ -29,8 +29,7 @@ from trainer.checkpoints.checkpoint import (
     read_averaged,
     read_manifest,
 )
-from trainer.checkpoints.find import find_policy
-from trainer.checkpoints.resume import find_start
+from trainer.checkpoints.resume import find_policy, find_start
 from trainer.checkpoints.retention import tidy
 from trainer.config.section import TrainingSection, resolve
 from trainer.envs.spaces import PRIVILEGED, ArraySpec, Box, Spaces

@@ -16,8 +16,7 @@ from trainer.config.find import SUITES, settings_of
 from trainer.config.suites import Gymnasium
 from trainer.envs.suite import SuiteRef
 from trainer.evaluation.protocol import Evaluation, _lanes, evaluate, iqm, iqm_interval, summarise, unseen_seed
-from trainer.history.read import best_evaluation, mean_return, score_of, success_of
-from trainer.history.scalars import evaluation_scalars
+from trainer.history.read import best_evaluation, evaluation_scalars, mean_return, score_of, success_of
 from trainer.showing.learning import Evaluated
 from trainer.showing.summary import judged
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ from trainer.buffers.replay import Replay
 from trainer.buffers.rollout import Rollout
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.section import TrainingSection, resolve
-from trainer.envs.spaces import IMAGE, STATE, ArraySpec
+from trainer.envs.spaces import IMAGE
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError
 from trainer.nets.encoders.base import encoder_for, kept_spaces
@@ -157,16 +156,6 @@ def test_frames_are_kept_where_there_are_pictures(fields, wanted):
     training = a_training(**fields)
     assert keeps_frames(spaces_of(training), training.network) == wanted
     assert isinstance(Experience(training, spaces_of(training)).own, FrameReplay if wanted else Replay)
-
-
-def test_what_an_encoder_of_its_own_reads_is_no_frozen_ones_features():
-    plain = {"observation": "state", "cameras": [], "frame_stack": 1, "encoder": {"freeze": True}}
-    felt = {STATE: ArraySpec((3,)), "touch": ArraySpec((5,))}
-    training = a_training(**plain)
-    spaces = replace(spaces_of(training), obs=felt)
-    assert keeps_frames(spaces, training.network)
-    apart = training.network.model_copy(update={"encoders": {"touch": "spots:Eye"}})
-    assert not keeps_frames(spaces, apart)
 
 
 def test_features_of_a_frozen_encoder_are_kept_once():

@@ -16,8 +16,7 @@ from slot_digest import gaps
 
 from anchorleg.files import write_json
 from trainer.algorithms.common.off_policy import earned
-from trainer.history.journal import Journal
-from trainer.history.read import lines, read, read_evaluations
+from trainer.history.read import Journal, lines, read, read_evaluations
 from trainer.state import State
 from trainer.training.features import base
 from trainer.training.features.rows import TensorBoardEvents

@@ -34,7 +34,7 @@ from trainer.envs.vector import VectorEnv
 from trainer.errors import RanksError
 from trainer.machine.group import Group, must_be_the_same, packed, unpacked
 from trainer.training.begin import _envs_of
-from trainer.training.ranks import Order, assist, hand_out
+from trainer.training.run import Order, assist, hand_out
 
 pytestmark = pytest.mark.trainer
 ROWS, UPDATES = 24, 3

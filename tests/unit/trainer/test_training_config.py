@@ -317,20 +317,6 @@ def test_a_name_that_is_typed_leaves_what_stands_there_for_it_and_replaces_what_
     assert before == {"name": "sac", "gamma": 0.9}
 
 
-def test_of_a_field_and_a_whole_section_the_one_that_is_typed_last_counts():
-    whole = 'algorithm={"name":"sac","gamma":0.8}'
-    for typed, gamma in ((["algorithm.gamma=0.9", whole], 0.8), ([whole, "algorithm.gamma=0.9"], 0.9)):
-        assert read_section(None, None, ["env=arm", *typed]).training.algorithm.gamma == gamma
-
-
-def test_differences_name_what_a_checkpoint_insists_on():
-    training = resolve(TrainingSection(preset="tiny"))
-    saved = training.model_dump(mode="json")
-    assert differences(saved, training) == []
-    other = training.changed(batch_size=64, seed=4, total_steps=7, critic_hidden=(8,))
-    assert differences(saved, other) == ["seed 0 → 4", "batch_size 128 → 64", "critic_hidden [128, 128] → [8]"]
-
-
 def test_an_algorithm_brings_its_own_nets_and_number_of_environments_where_nobody_says_otherwise():
     ppo = resolve(TrainingSection(algorithm="ppo", tasks=["reach-v3"]))
     assert (ppo.network.actor_hidden, ppo.network.activation, ppo.num_envs) == ((64, 64), "tanh", 8)

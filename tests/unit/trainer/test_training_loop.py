@@ -22,7 +22,7 @@ from anchorleg.rollback import Rollback, roll_back
 from trainer.algorithms import mtsac
 from trainer.checkpoints import checkpoint
 from trainer.checkpoints.checkpoint import read_manifest
-from trainer.checkpoints.find import find_policy
+from trainer.checkpoints.resume import find_policy
 from trainer.config.section import TrainingSection, resolve
 from trainer.envs.suite import suite_of
 from trainer.errors import NotFiniteError

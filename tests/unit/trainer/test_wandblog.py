@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from types import ModuleType
 
 import pytest
@@ -18,7 +17,7 @@ from trainer.cli import app
 from trainer.errors import ConfigError
 from trainer.history.read import read_evaluations, rows_of
 from trainer.history.slots import find_histories
-from trainer.wandb import Destination, library, lines_of, send, write
+from trainer.wandb import Destination, library, lines_of, send
 
 
 def rows(*ends):
@@ -132,24 +131,6 @@ def test_a_slot_is_one_run_wherever_it_lies(tmp_path):
     found = [history for path in (run.folder, run.slot, place.path) for history in find_histories(path)]
     assert [(history.run_id, history.slot) for history in found] == [("mt10-0123abcd", 0)] * 3
     assert len({str(list(lines_of(history.rows, history.evaluations))) for history in found}) == 1
-
-
-def test_a_history_without_news_is_not_written_again(tmp_path):
-    pytest.importorskip("wandb")
-    run = Run(tmp_path / "mt10")
-    run.attempt(0, None, rows(100, 200), evaluations(200))
-
-    def written():
-        (history,) = find_histories(run.folder)
-        return write(history, tmp_path / "out", Destination())
-
-    first = written()
-    assert (first.lines, first.last_step, first.is_new) == (3, 200, True)
-    assert written() == replace(first, is_new=False)
-    run.add(0, "metrics", *rows(600))
-    third = written()
-    assert (third.lines, third.last_step, third.is_new) == (4, 600, True)
-    assert [path.name for path in (tmp_path / "out").iterdir()] == [third.folder.name]
 
 
 @pytest.mark.parametrize("module", [None, ModuleType("wandb")], ids=["absent", "a folder of that name"])

@@ -14,8 +14,7 @@ from trainer.checkpoints.resume import Start
 from trainer.checkpoints.saver import Saver
 from trainer.config.training import Training
 from trainer.envs.collector import Transition
-from trainer.training.ranks import Order
-from trainer.training.run import TrainingRun, crossed
+from trainer.training.run import Order, TrainingRun, crossed
 
 TRAINING = "training"
 

@@ -27,8 +27,7 @@ from trainer.evaluation.process import (
     spare_workers,
 )
 from trainer.evaluation.protocol import MIN_LANES
-from trainer.history.journal import EVALUATIONS, Journal
-from trainer.history.read import mean_return, success_of
+from trainer.history.read import EVALUATIONS, Journal, mean_return, success_of
 from trainer.machine.host import read_host
 from trainer.training.features.base import EndReason, Feature, RunningAttempt
 from trainer.training.run import crossed

@@ -10,8 +10,7 @@ from typing import Any
 
 from anchorleg.job import Job
 from trainer.algorithms.common.diagnostics import INTERVAL_UPDATES
-from trainer.history.journal import METRICS, Journal
-from trainer.history.scalars import evaluation_scalars, scalars
+from trainer.history.read import METRICS, Journal, evaluation_scalars, scalars
 from trainer.training.features.base import EndReason, Feature, RunningAttempt, silence
 from trainer.training.run import TrainingRun, crossed
 

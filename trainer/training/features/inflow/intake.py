@@ -47,8 +47,7 @@ from trainer.training.features.base import EndReason, Feature, RunningAttempt
 from trainer.training.features.inflow.adopting import Adoptions, put_in
 from trainer.training.features.inflow.mixing import Mixes, mix_in
 from trainer.training.features.inflow.rollback import unlearn
-from trainer.training.ranks import hand_out
-from trainer.training.run import TrainingRun
+from trainer.training.run import TrainingRun, hand_out
 
 #: Rows enter this often at most, so that the journal's fsync (some ms) costs the training less than one in a hundred.
 TAKE_EVERY_S = 1.0
