@@ -18,8 +18,7 @@ from anchorleg.job import HANDED_OVER, Job, checkpoints_of
 from trainer.checkpoints import checkpoint
 from trainer.checkpoints.checkpoint import read_manifest
 from trainer.evaluation.process import EVALUATING, EvaluatorError, read_past
-from trainer.history.journal import EVALUATIONS
-from trainer.history.read import read_evaluations
+from trainer.history.read import EVALUATIONS, read_evaluations
 from trainer.training.begin import run
 from trainer.training.features import evaluation as queue
 from trainer.training.features.evaluation import MAX_JOBS, MAX_PENDING, NICE
