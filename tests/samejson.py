@@ -93,7 +93,7 @@ COMMANDS = (
     Command("td3", "trainer actors --shared-dir run/shared --num-envs 1 --steps 40", rough=True, last=True),
     Command("spots", f"trainer {' '.join(RECORD)} again"),
     Command("spots", "trainer demos fit --demos demos --config spots.json --steps 4 --measure-every 2 --run-dir fit"),
-    Command("spots", "trainer demos import films --out imported --size 32"),
+    Command("spots", "trainer demos import dataset --out imported --size 32"),
 )  # fmt: skip
 
 
@@ -147,12 +147,11 @@ class Trees:
             (self.work / name).write_text(json.dumps(config))
         make = "import sys, pathlib; from watched_runs import a_watched_run; "
         make += "a_watched_run(pathlib.Path('runs/mt10').resolve(), float(sys.argv[1]), rows=20)"
-        film = "import pathlib; from demos import films; films(pathlib.Path('films'), 2)"
         for place, *words in (
             ("watched", "-c", make, str(self.now)),
             ("td3", "-m", "trainer", "train", "--config", "training.json", "--run-dir", "run"),
             ("spots", "-m", "trainer", *RECORD, "demos"),
-            ("spots", "-c", film),
+            ("spots", "-m", "trainer", "demos", "export", "demos", "--out", "dataset"),
         ):
             done = self.run(self.before, place, *words, stands=False)
             assert done.returncode == 0, (words, done.stdout, done.stderr)
