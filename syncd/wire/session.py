@@ -86,7 +86,7 @@ class Session:
         self._counted: list[str] = []
         self._answers: dict[str, Message] = {}
         self._asked: set[str] = set()
-        self._closing = self._is_interrupted = False
+        self._closing = False
         self._reader = threading.Thread(target=self._read, name=f"syncd {name}", daemon=True)
         self._reader.start()
         try:
@@ -117,10 +117,7 @@ class Session:
         for message in self._acknowledgements():
             self.say(message)
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._failure or self._arrivals or self._live or self._is_interrupted, timeout_s
-            )
-            self._is_interrupted = False
+            self._changed.wait_for(lambda: self._failure or self._arrivals or self._live, timeout_s)
             if self._failure is not None:
                 raise self._failure
             return self._arrivals.take_news()
@@ -145,12 +142,6 @@ class Session:
                 self._await(lambda: self._failure is not None, TICK_S, "went away")  # the reader knows why
                 raise self._silent() from error
             self._bytes_out += len(data)
-
-    def interrupt(self) -> None:
-        """End the `wait` under way, or the next one, at once. For any thread; never raises."""
-        with self._changed:
-            self._is_interrupted = True
-            self._changed.notify_all()
 
     def fetch(self, offer: Offer, part: Path) -> None:
         """Bring the offered file to `part`, going on where that ends, fsynced. The caller verifies and renames it.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shutil
 import signal
@@ -15,9 +13,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from daemons import PATIENCE_S, started_at, wait_for
+from daemons import PATIENCE_S, wait_for
 from needs import need
-from policies import RUN, a_draft, publish_one, tensors
+from policies import RUN, publish_one
 from sshd import Laptop, Sshd, make_key
 from watching import Watcher, seen, settled, syncd, watching
 
@@ -27,7 +25,7 @@ from syncd.laptop.rsync import RsyncPull
 from syncd.outbox import Outbox, read_contributions
 from syncd.remote import Remote
 from syncd.shared.inbox import Inbox
-from syncd.store import Origin, Shared, Version, publish, rounded
+from syncd.store import Shared, Version
 from syncd.transports import open_transport
 from syncd.wire.transport import News
 
@@ -99,25 +97,6 @@ def test_a_server_that_was_away_is_found_again(sshd: Sshd, laptop: Laptop, share
         wait_for(lambda: is_here(folder, Version(1, 3)), "the next policy")
         assert watcher.said().count("offline") <= 3  # two outages, and a login that the first one may have cut
         watcher.live()
-
-
-@pytest.mark.long
-def test_a_server_that_was_away_for_a_minute_is_found_again(
-    sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path
-) -> None:
-    folder = tmp_path / "mirror"
-    with watch(folder, settled(laptop, sshd, shared.path), "openssh") as watcher:
-        watcher.live()
-        sshd.stop()
-        gone_at = time.monotonic()
-        publish_one(shared, 1, 1)
-        Outbox(folder).offer(RUN, 0, b"made while it was away")
-        wait_for(lambda: time.monotonic() - gone_at > 60, "a minute to pass")
-        assert watcher.child is not None
-        assert watcher.child.poll() is None, watcher.said()
-        sshd.start()
-        wait_for(lambda: is_here(folder, Version(1, 1)), "the policy that it missed")  # tries are a minute apart now
-        wait_for(lambda: Outbox(folder).count() == 0, "the segment to leave")
 
 
 def is_offline(watcher: Watcher) -> bool:
@@ -292,66 +271,3 @@ def probes(sshd: Sshd) -> int:
     """Connections that only looked whether it listens."""
     said = sshd.log.read_text(errors="replace")
     return said.count("kex_exchange_identification: ") + said.count("banner exchange: ")
-
-
-def test_nothing_of_a_restart_is_left_behind(new_sshd: Callable[..., Sshd], shared: Shared, tmp_path: Path) -> None:
-    server = new_sshd()
-    env = settled(server.new_client("anna"), server, shared.path)
-    with watch(tmp_path / "mirror", env) as watcher:
-        watcher.live()
-        served = server.processes("syncd", "serve")
-        assert served
-        watcher.end(signal.SIGKILL)
-        wait_for(lambda: not any(map(started_at, served)), "the end of the server")
-
-
-def test_a_limit_on_the_bandwidth_slows_and_loses_nothing(
-    sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path
-) -> None:
-    folder = tmp_path / "mirror"
-    publish_one(shared, 1, 1, wide=20_000)
-    env = settled(laptop, sshd, shared.path)
-    Outbox(folder).offer(RUN, 0, os.urandom(300_000))
-    done = syncd("bidirectional", "", str(folder), "--bwlimit", "2000", env=env)
-    assert done.returncode == 0, done.stderr
-    assert is_here(folder, Version(1, 1))
-    assert Outbox(folder).count() == 0
-
-
-@pytest.mark.long
-def test_whole_checkpoints_come_on_request(sshd: Sshd, laptop: Laptop, tmp_path: Path) -> None:
-    def pull(env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-        return syncd("pull", "", str(tmp_path / "mirror"), "--checkpoints", env=env)
-
-    shared = Shared(tmp_path / "run" / "shared")
-    place = shared.slot(RUN, 0)
-    draft = a_draft(place, 3, 1, step=2000)
-    lineage = draft.lineage.model_copy(update={"checkpoint": Origin(attempt=3, step=2000)})
-    publish(place, draft.model_copy(update={"lineage": lineage}), rounded(tensors(1)))
-    for seq in (2, 3, 4):  # most policies of a running training belong to no checkpoint
-        publish_one(shared, 3, seq)
-    checkpoint = tmp_path / "run" / "slots" / "0" / "attempts" / "3" / "checkpoints" / "2000"
-    env = settled(laptop, sshd, shared.path)
-    checkpoint.parent.mkdir(parents=True)
-    early = pull(env)
-    assert (early.returncode, "no checkpoint is there yet" in early.stdout) == (0, True), early.stderr
-    checkpoint.mkdir()
-    nets = b"nets" * 100_000
-    (checkpoint / "nets.safetensors").write_bytes(nets)
-    files = {"nets.safetensors": {"bytes": len(nets), "sha256": hashlib.sha256(nets).hexdigest()}}
-    (checkpoint / "manifest.json").write_text(json.dumps({"files": files}))
-    done = pull(env)
-    assert done.returncode == 0, done.stderr
-    brought = tmp_path / "mirror" / "checkpoints" / RUN / "0" / "3" / "2000"
-    assert (brought / "nets.safetensors").read_bytes() == nets
-    assert str(brought) in done.stdout
-    torn = checkpoint.with_name("3000")
-    torn.mkdir()
-    (torn / "manifest.json").write_text(json.dumps({"files": files}))
-    shutil.rmtree(checkpoint)
-    left_out = pull(env)
-    assert (left_out.returncode, f"no checkpoint of {RUN}/0 came whole" in left_out.stderr) == (6, True)
-    elsewhere = settled(laptop, sshd, tmp_path / "elsewhere")
-    (tmp_path / "elsewhere" / "v1").mkdir(parents=True)
-    refused = pull(elsewhere)
-    assert (refused.returncode, refused.stderr.count("\n")) == (6, 1)

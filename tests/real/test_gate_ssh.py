@@ -60,6 +60,7 @@ def test_whole_checkpoints_come_by_a_key_that_was_granted_them_and_by_no_other(f
 
     def save() -> None:
         folder.mkdir(parents=True)
+        (run / "run.json").write_text(json.dumps({"run_id": RUN}))
         (folder / "nets.safetensors").write_bytes(b"nets")
         files = {"nets.safetensors": {"bytes": 4, "sha256": hashlib.sha256(b"nets").hexdigest()}}
         (folder / "manifest.json").write_text(json.dumps({"files": files}))
@@ -75,7 +76,7 @@ def test_whole_checkpoints_come_by_a_key_that_was_granted_them_and_by_no_other(f
         """What came, and what was said; files that are `refused`."""
         troubles: list[str] = []
         with closing(open_transport(friend.remote(), client="alice")) as line:
-            lines = fetch_newest(ServedCheckpoints(line), friend.here, [RUN], trouble=troubles.append)
+            lines = fetch_newest(ServedCheckpoints(line), friend.here, trouble=troubles.append)
             for path in refused:
                 with pytest.raises(GoneError):
                     line.fetch(Offer(path, 4, None, "blob"), friend.here / "part")

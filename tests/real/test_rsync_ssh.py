@@ -207,24 +207,6 @@ def test_what_does_not_go_is_one_sentence(site: Site, spoil: Callable[[Site], No
 
 
 @pytest.mark.long
-def test_a_damaged_policy_is_left_out_and_the_next_one_is_taken(site: Site) -> None:
-    publish_one(site.shared, 1, 1)
-    assert site.pull().returncode == 0
-    blob = site.shared.slot(RUN, 0).blob(publish_one(site.shared, 1, 2).blob.sha256)
-    content = bytearray(blob.read_bytes())
-    content[-1] ^= 1
-    blob.chmod(0o644)
-    blob.write_bytes(content)
-    for _ in range(2):
-        done = site.pull()
-        assert (done.returncode, f"{RUN}/0 1-2 is left out" in done.stderr) == (6, True), done.stderr
-        assert site.has(1)
-    publish_one(site.shared, 1, 3)
-    assert site.report()
-    assert site.has(3)
-
-
-@pytest.mark.long
 def test_what_no_run_of_ours_has_is_not_fetched(site: Site, tmp_path: Path) -> None:
     """Files that are too large, links, and folders where files should be; what is right beside them comes."""
     publish_one(site.shared, 1, 1)

@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 from daemons import PATIENCE_S, _pids, started_at, wait_for
 from far_side import FarSide, of_kind, until
-from policies import RUN, publish_one
+from policies import RUN
 from refused import refused
-from sshd import Sshd, _command, make_key
+from sshd import Sshd, _command
 
 from syncd import store
-from syncd.errors import GoneError, HostKeyError, LoginRefusedError, RemoteError, UnreachableError
+from syncd.errors import GoneError, RemoteError, UnreachableError
 from syncd.laptop.mirror import blob_of
 from syncd.wire.arrivals import Download
-from syncd.wire.protocol import DEAD_AFTER_S, SegmentVerdict
+from syncd.wire.protocol import DEAD_AFTER_S
 from syncd.wire.session import Session
 from syncd.wire.transport import Offer
 
@@ -76,34 +76,6 @@ def test_what_is_there_is_listed_and_fetched_whole(far, connect):
         assert far.part(offer.kind).read_bytes() == (far.shared.path / offer.path).read_bytes()
     assert store.parse_manifest(far.part("manifest").read_bytes()) == manifest
     assert store.unpack(far.part("blob").read_bytes(), manifest.blob)
-
-
-@through(*CARRIERS)
-def test_averaged_policies_are_listed_told_and_fetched_from_their_own_place(far, connect):
-    far.publish(1)
-    first, plain = (publish_one(far.shared, 1, seq, averaged=seq == 2) for seq in (2, 3))
-    transport = connect()
-    offered = {offer.path for offer in of_kind(transport.listing(), "manifest")}
-    slot = f"v1/runs/{RUN}/0"
-    assert offered == {
-        f"{slot}/averaged/manifests/{first.version.file_name}", f"{slot}/manifests/{plain.version.file_name}",
-    }  # fmt: skip
-    newer = publish_one(far.shared, 1, 4, averaged=True)
-    path = f"{slot}/averaged/manifests/{newer.version.file_name}"
-    until(transport, lambda news: path in {offer.path for offer in news.offers})
-    transport.fetch(blob_of(newer, is_averaged=True), far.part())
-    assert store.unpack(far.part().read_bytes(), newer.blob)
-
-
-@pytest.mark.long
-@through(*CARRIERS)
-def test_an_empty_folder_is_waited_at_until_its_first_policy(far, connect):
-    transport = connect()
-    assert transport.listing().offers == ()
-    assert transport.wait(0.3).offers == ()
-    manifest = far.publish(1)
-    news = until(transport, lambda news: bool(news.offers))
-    assert [offer.path.rpartition("/")[2] for offer in news.offers] == [manifest.version.file_name]
 
 
 @pytest.mark.long
@@ -206,75 +178,6 @@ def test_the_inbox_says_why_it_refuses(far, connect):
     assert (dropped.stored, dropped.reason, dropped.retry_after_s) == (False, "dropped", None)
 
 
-@pytest.mark.long
-@through(*CARRIERS)
-def test_verdicts_are_told_until_they_are_counted(far, connect):
-    far.publish(1)
-    inbox = store.Inbox.of(far.shared, "anna")
-    inbox.write_verdict("a" * 64, accepted=True, now=NOW)
-    transport = connect()
-    assert transport.listing().verdicts == (SegmentVerdict(sha256="a" * 64, accepted=True, reason=""),)
-    assert transport.listing().verdicts == (SegmentVerdict(sha256="a" * 64, accepted=True, reason=""),)
-    inbox.write_verdict("b" * 64, accepted=False, reason="range", now=NOW)
-    news = until(transport, lambda news: bool(news.verdicts))
-    assert SegmentVerdict(sha256="b" * 64, accepted=False, reason="range") in news.verdicts
-    transport.close()
-    transport = connect()
-    told = transport.listing().verdicts
-    assert {verdict.sha256 for verdict in told} == {"a" * 64, "b" * 64}
-    transport.counted(told)
-    transport.wait(0.1)
-    wait_for(lambda: inbox.verdicts() == [], "the acknowledgement")
-
-
-@through("openssh")
-def test_an_alias_of_the_ssh_config_is_enough(far, connect):
-    assert far.laptop is not None
-    manifest = far.publish(1)
-    transport = connect(host="cluster", user=None, port=None, key=None, known_hosts=None)
-    (sealed,) = of_kind(transport.listing(), "manifest")
-    assert sealed.path.endswith(manifest.version.file_name)
-
-
-@through("openssh")
-@pytest.mark.parametrize("why", ["unknown", "another"])
-def test_a_wrong_host_key_stops_before_anything_is_sent(far, why):
-    assert far.server is not None
-    assert far.laptop is not None
-    if why == "unknown":
-        far.laptop.known_hosts.write_text("")
-    else:
-        other = make_key(far.scratch / "other", "another host").split()
-        far.laptop.known_hosts.write_text(f"[127.0.0.1]:{far.server.port} {other[0]} {other[1]}\n")
-    with pytest.raises(HostKeyError, match=r"127\.0\.0\.1"):
-        far.open().listing()
-    assert (far.server.logins(), far.server.refusals()) == (0, 0)
-
-
-@through("openssh")
-def test_a_refused_key_is_tried_once(far):
-    assert far.server is not None
-    stranger = far.server.new_client("stranger", options=None)
-    with pytest.raises(LoginRefusedError, match=r"127\.0\.0\.1"):
-        far.open(key=stranger.key).listing()
-    assert (far.server.logins(), far.server.refusals()) == (0, 1)
-
-
-@through("openssh")
-def test_a_server_that_is_away_is_unreachable_and_comes_back(far, connect):
-    assert far.server is not None
-    far.publish(1)
-    transport = connect()
-    transport.listing()
-    far.server.stop()
-    with pytest.raises(UnreachableError):
-        until(transport, lambda news: transport.listing() is None)
-    with pytest.raises(UnreachableError):
-        far.open().listing()
-    far.server.start()
-    assert of_kind(connect().listing(), "manifest")
-
-
 @through(*CARRIERS)
 def test_a_folder_or_a_program_that_is_not_there_is_said(far):
     with refused("serve.no-folder"):
@@ -351,26 +254,6 @@ def test_nothing_is_left_of_a_client_that_was_killed(far):
         client.kill()
         client.communicate(timeout=PATIENCE_S)
     wait_for(lambda: not any(map(started_at, pids)), "the end of the server and of ssh")
-
-
-@pytest.mark.long
-@through(*CARRIERS)
-def test_a_server_that_hangs_is_taken_for_dead(far, connect):
-    blob = blob_of(far.publish(1, wide=400_000))
-    transport = connect()
-    pids = far.server_pids()
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    if far.server is not None:
-        far.server.pause()
-    try:
-        with pytest.raises(UnreachableError):
-            transport.fetch(blob, far.part())
-    finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
-        if far.server is not None:
-            far.server.resume()
 
 
 @pytest.mark.long

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -86,7 +85,6 @@ class Scripted:
         self.fetched: list[str] = []
         self.listings = 0
         self.closed = 0
-        self.interrupted = threading.Event()
         self.fetch_errors: list[BaseException] = []
 
     def news(self) -> News:
@@ -135,9 +133,6 @@ class Scripted:
 
     def close(self) -> None:
         self.closed += 1
-
-    def interrupt(self) -> None:
-        self.interrupted.set()
 
 
 @pytest.fixture

@@ -169,18 +169,6 @@ def test_what_nobody_asked_for_is_not_written(laptop, how):
     assert line.said(SeenLive), "else an honest server would wait for ever"
 
 
-def test_what_is_under_way_when_the_wish_ends_is_no_lie(laptop):
-    line = Line()
-    viewer = wish_in(laptop.folder, RUN)
-    laptop.turn(line)
-    viewer.withdraw()
-    laptop.turn(line)
-    line.show(pose(1))
-    laptop.turn(line)
-    assert laptop.told == []
-    assert not ring_of(laptop.folder, RUN).exists()
-
-
 HOSTILE = {
     "NaN": (POSE, json.dumps(HEADER | {"return": float("nan")}).encode()),
     "no picture": (JPEG, json.dumps(HEADER).encode() + b"GIF89a"),
@@ -477,13 +465,3 @@ def test_another_connection_is_told_anew_and_wants_nothing_yet(player):
     assert len(player.line.said(OfferLive)) == 2
     assert player.line.sent() == []
     assert player.asked() == {}
-
-
-def test_of_a_server_that_says_something_else_each_time_one_sentence_is_told(player):
-    player.turn()
-    for number in range(20):
-        player.want(sentence=f"reason {number}")
-    assert player.told == ["reason 0"]
-    player.agents.begin()
-    player.want(sentence="another connection")
-    assert player.told == ["reason 0", "another connection"]

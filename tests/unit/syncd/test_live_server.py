@@ -20,7 +20,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from live_rings import HEADER, SCENE, SCENE_SUM, facts, pose, slot_of, write_ring
 from policies import RUN, publish_one
-from refused import refused
 from served import HELLO, Connection
 
 from anchorleg.live import wanted
@@ -169,25 +168,6 @@ def test_what_is_under_way_is_bounded_and_each_agent_has_its_turn(scene, shared)
     assert scene.payloads() == [large[3]], "the newest of the one that waited"
     scene.seen()
     assert scene.payloads() == [large[2]]
-
-
-def test_who_has_seen_what_was_not_sent_speaks_another_protocol(scene):
-    scene.watch(a_wish())
-    with refused("wire.seen-unsent"):
-        scene.feed.hear(SeenLive(number=1))
-
-
-def test_a_folder_of_somebody_elses_is_shown_and_nobody_is_asked(scene, shared, monkeypatch):
-    def refuse(*_: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    tried = []
-    monkeypatch.setattr(wanted, "write_bytes", lambda *words, **more: tried.append(1) or refuse())
-    write_ring(shared, RUN, pose(1))
-    scene.watch(a_wish())
-    assert scene.payloads(for_s=30.0) == [pose(1)]
-    assert scene.said == [f"nobody over there can be asked for agents of {RUN} (Permission denied)"]
-    assert len(tried) < 10
 
 
 def test_a_run_that_is_not_there_is_not_made(scene, shared):
@@ -495,26 +475,6 @@ def test_the_end_of_the_connection_takes_all_away(watched):
     assert not watched.folder().exists()
 
 
-def test_another_connection_of_the_same_one_that_ends_does_not_end_this_one(watched):
-    other = LiveIntake(watched.shared, watched.inbox, lambda _: None, lambda: watched.now, watched.wall)
-    other.offer(OfferLive(agents=((RUN, 0),)))
-    other.turn()
-    other.close()
-    watched.show(facts(a=1), FACTS)
-    assert len(watched.shown()) == 1
-
-
-def test_who_changes_what_it_offers_all_the_time_is_followed_once_a_second(far, monkeypatch):
-    made: list[Path] = []
-    monkeypatch.setattr(live, "make_shared_folder", made.append)
-    for _ in range(100):
-        far.intake.offer(OfferLive(agents=((RUN, 0),)))
-        far.intake.turn()
-        far.intake.offer(OfferLive(agents=()))
-        far.intake.turn()
-    assert len(made) <= 1
-
-
 #: The least that Linux gives a pipe.
 SMALL_PIPE = 4096
 
@@ -610,12 +570,6 @@ def test_a_wish_ends_with_its_connection(connect, published, how):
 @given(st.sampled_from((POSE, JPEG, FACTS)), st.binary(max_size=4096))
 def test_what_is_packed_comes_back(kind: int, payload: bytes) -> None:
     assert grown(shrunk(Cell(1, kind, payload))) == payload
-
-
-def test_a_cell_of_any_size_fits_and_poses_that_repeat_are_small() -> None:
-    largest = bytes(range(256)) * (MAX_PAYLOAD_BYTES // 256)
-    assert grown(shrunk(Cell(1, JPEG, largest))) == largest
-    assert len(shrunk(Cell(1, POSE, largest))) < 1000
 
 
 @pytest.mark.parametrize(

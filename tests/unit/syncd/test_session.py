@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import queue
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,14 +12,13 @@ import pytest
 from daemons import PATIENCE_S, wait_for
 from refused import refused
 
-from syncd.errors import ConfigError, GoneError, RemoteError, SyncError, UnreachableError
-from syncd.outbox import Outbox
+from syncd.errors import GoneError, RemoteError, SyncError, UnreachableError
 from syncd.wire import protocol
 from syncd.wire import session as session_module
 from syncd.wire.arrivals import Arrivals
 from syncd.wire.protocol import DEAD_AFTER_S, PREAMBLE, Decoder, Frame, Message, encode
 from syncd.wire.session import MAX_NOISE_BYTES, MOST_LIVE, Session
-from syncd.wire.transport import News, Offer, Receipt
+from syncd.wire.transport import News, Offer
 
 WELCOME = protocol.Welcome(protocol=protocol.PROTOCOL, version="test", contributor="anna", time=0.0, segment_bytes=1000)
 SLOT = "v1/runs/demo-0/0"
@@ -128,17 +126,6 @@ def test_a_server_that_answered_once_and_is_gone_may_come_back(begin):
         session.listing()
 
 
-def test_a_wait_is_ended_from_another_thread(begin):
-    session = begin(Peer(PREAMBLE, WELCOME))
-    session.interrupt()
-    assert session.wait(2 * PATIENCE_S) == News()  # longer than any test waits
-    ended = threading.Thread(target=lambda: session.wait(2 * PATIENCE_S))
-    ended.start()
-    session.interrupt()
-    ended.join(PATIENCE_S)
-    assert not ended.is_alive()
-
-
 def test_silence_is_noticed_by_whoever_waits(begin):
     peer = Peer(PREAMBLE, WELCOME)
     session = begin(peer)
@@ -148,16 +135,6 @@ def test_silence_is_noticed_by_whoever_waits(begin):
     peer.ahead_s = DEAD_AFTER_S + 2
     with refused("connection.silent"):
         session.wait(PATIENCE_S)
-
-
-def test_a_message_that_waited_out_a_sleep_is_read_before_death_is_judged(begin):
-    """A laptop that was asleep wakes late, with the server's words in its buffers."""
-    peer = Peer(PREAMBLE, WELCOME)
-    session = begin(peer)
-    peer.say(a_policy())
-    peer.ahead_s = 3600.0
-    news = session.wait(PATIENCE_S)
-    assert [offer.kind for offer in news.offers] == ["manifest"]
 
 
 def test_a_listing_is_waited_for_as_long_as_its_server_says_that_it_lives(begin, monkeypatch):
@@ -242,19 +219,6 @@ def test_segments_that_need_not_be_sent_are_not(begin, tmp_path):
     receipts = begin(peer).send([(large, "demo-0", 0), (missing, "demo-0", 0)])
     assert [receipt.reason for receipt in receipts] == ["size", "unreadable"]
     assert not any(isinstance(message, protocol.Put) for message in peer.heard)
-
-
-@pytest.mark.parametrize("slot", [0, 200_000, 999_999])
-def test_a_segment_of_any_slot_that_the_outbox_takes_is_sent(begin, tmp_path, slot):
-    box = Outbox(tmp_path)
-    assert box.offer("demo-0", slot, b"segment")
-    peer = Peer(PREAMBLE, WELCOME)
-    [segment] = box.waiting()
-    stored = [encode(protocol.SegmentStored(sha256=segment.path.name))]
-    peer.answers = lambda message: stored if isinstance(message, protocol.Put) else []
-    assert begin(peer).send([(segment.path, segment.run_id, segment.slot)]) == [Receipt(True)]
-    with pytest.raises(ConfigError):
-        box.offer("demo-0", 1_000_000, b"segment")
 
 
 def test_a_segment_that_this_disk_changed_is_not_sent_and_one_that_cannot_be_read_now_is_tried_again(
