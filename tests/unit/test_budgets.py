@@ -23,7 +23,7 @@ ROOMS = {
     "orchestrator/run orchestrator/executors": 3_700,
     "orchestrator/hosts orchestrator/screens": 4_100,
     "orchestrator/doctor orchestrator/commands orchestrator/integrations": 3_200,
-    "syncd": 13_350,
+    "syncd": 11_700,
     "viewer": 5_350,
     "trainer/envs": 7_100,
     "trainer/algorithms": 4_100,
