@@ -31,7 +31,7 @@ from anchorleg.files import create_exclusive, make_folder, read_json, read_json_
 from anchorleg.job import DO_NOT_REQUEUE, HANDED_OVER, Job, candidates_before, checkpoints_of, parent_record
 from anchorleg.temporary import HeldFolder
 from orchestrator.failover import Watch, tick_if_alone
-from orchestrator.jobside import end_of_job, misnamed, oom_kills
+from orchestrator.jobside import Predecessor, container_command, end_of_job, given, misnamed, oom_kills, tidy
 
 #: The folders of all jobs on a node.
 _SCRATCH = r"anchorleg-s\d+-a\d+-[0-9a-f]{8}"
@@ -133,8 +133,6 @@ class Shim:
         """Why a job that was queued behind its predecessor must not run; None: it may."""
         if not self.spec.get("ahead"):
             return None
-        from orchestrator.jobside import Predecessor
-
         before = Predecessor(self.job.slot_dir, self.spec.get("behind", self.job.attempt - 1))
         return before.why_not(lambda: self.asked is not None, self.sleep)
 
@@ -156,8 +154,6 @@ class Shim:
     def tidy(self) -> None:
         """Remove old checkpoints of a program that is not ours, where the config says how many are to stay."""
         if keep := self.spec.get("keep_checkpoints"):
-            from orchestrator.jobside import tidy
-
             tidy(self.job, keep, say)
 
     def has_progressed(self) -> bool:
@@ -200,8 +196,6 @@ class Shim:
         self.settings = read_json_or_none(Path(self.spec.get("config_file", "")))
         command, folder = list(self.spec["command"]), self.spec["folder"]
         if container := self.spec.get("container"):
-            from orchestrator.jobside import container_command
-
             binds = [str(self.job.run_dir), folder, str(scratch)]
             if shared and not Path(shared).is_relative_to(self.job.run_dir):
                 binds.append(shared)
@@ -331,8 +325,6 @@ class Shim:
             words = words or "out of memory"
         if code == 0:
             with contextlib.suppress(OSError):
-                from orchestrator.jobside import given
-
                 facts["given"] = given(self.spec["command"], self.settings)
         facts |= {"asked": self.asked, "terminated": self.terminated, "words": words}
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from daemons import sweep
@@ -94,18 +93,3 @@ cli.main()
         assert relay.read("parent.json", 1)["step"] == 100
         assert [event["verdict"] for event in relay.events("ended")] == ["node failed", "finished"]
         assert [n for attempt, n in relay.journal(0) if attempt == 1] == list(range(101, 251))
-
-    @pytest.mark.long
-    def test_a_run_folder_that_was_copied_elsewhere_goes_on_there(self, new_relay: NewRelay, tmp_path: Path) -> None:
-        relay = self.vanished(new_relay)
-        relay.release()
-        relay.folder.rename(tmp_path / "copied")
-        moved = Relay(tmp_path / "copied", {**relay.env, "XDG_STATE_HOME": str(tmp_path / "copied" / "state")})
-
-        successor = moved.spawn("start", driver=(str(moved.folder / "hurried.py"),))
-
-        assert moved.ended(successor) == 0, moved.output()
-        run_dir = moved.folder / "runs" / relay.folder.name
-        parent = json.loads((run_dir / "slots/0/attempts/1/parent.json").read_text())
-        assert parent["step"] == 100
-        relay.folder.mkdir()

@@ -41,18 +41,6 @@ def test_a_program_that_saves_one_step_and_ends_has_to_wait_from_the_third_job_o
 
 
 @pytest.mark.long
-def test_ninety_three_means_no_other_job_until_it_is_asked_for(new_relay: NewRelay) -> None:
-    relay = new_relay(command=["bash", "-c", "echo the data set is gone >&2; exit 93"])
-
-    relay.run("start").assert_refused(10, "slot 0 stopped: the data set is gone")
-    assert relay.attempts() == [0]
-    assert relay.status()["state"] == "failed"
-
-    relay.run("start").assert_refused(10, "slot 0 stopped")
-    assert relay.attempts() == [0, 1]
-
-
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("line", "cause"),
     [
@@ -88,16 +76,6 @@ def test_a_program_that_finds_no_room_is_never_given_up_and_not_hammered(new_rel
     assert relay.run("stop").code == 0
     assert relay.ended(controller) == 0
     assert relay.hurried("start").code == 0, "the next one finds room"
-
-
-@pytest.mark.long
-def test_a_program_that_cannot_be_started_is_named(new_relay: NewRelay) -> None:
-    relay = new_relay(command=["./counts.py"], relay=AT_ONCE)
-    program = relay.folder / "counts.py"
-    program.write_text("#!/no/such/interpreter\n")
-    program.chmod(0o755)
-
-    relay.run("start").assert_refused(10, "./counts.py could not be started on", "No such file or directory")
 
 
 def test_the_program_sees_the_contract_and_nothing_of_the_scratch_stays(new_relay: NewRelay) -> None:

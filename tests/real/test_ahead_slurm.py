@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from pathlib import Path
-
 import pytest
 from relay import PATIENT, PROGRAMS, NewRelay, Relay
 from slurm_cluster import PrivateSlurm, SlurmCluster
-from slurm_relay import assert_kept_once, on_slurm, rows_of
+from slurm_relay import on_slurm, rows_of
 
 pytestmark = pytest.mark.slurm
 
@@ -20,11 +16,6 @@ HURRIED = (str(PROGRAMS / "killed.py"), "never", "0")
 def queued(cluster: SlurmCluster, relay: Relay) -> list[int]:
     """The jobs that wait for another one."""
     return [row.job_id for row in rows_of(cluster, relay) if row.state == "PENDING" and row.reason == "Dependency"]
-
-
-def children_of(pid: int) -> list[int]:
-    """The processes that a process has started."""
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def behind(new_relay: NewRelay, cluster: SlurmCluster, *, own_code: bool = False) -> Relay:
@@ -94,26 +85,6 @@ def test_a_stop_takes_the_successor_out_and_keeps_everything(private_slurm: Priv
     assert relay.attempts(0) == [0]
     assert relay.read("exit.json", 0)["code"] == 75
     assert (relay.run_dir / "slots" / "0" / "hold").exists()
-
-
-@pytest.mark.long
-def test_a_crash_is_followed_by_a_new_submission_and_not_by_the_successor(
-    private_slurm: PrivateSlurm, new_relay: NewRelay
-) -> None:
-    slurm = private_slurm(nodes=1)
-    relay = behind(new_relay, slurm)
-    successor = str(queued(slurm, relay)[0])
-    (program,) = children_of(relay.read("claim", 0)["pid"])
-
-    os.kill(program, signal.SIGKILL)
-    relay.release()
-
-    assert relay.ended(relay.children[-1]) == 0, relay.output()
-    assert_kept_once(relay, 60)
-    assert "not needed" in {event["verdict"] for event in relay.events("ended")}
-    claims = [path.read_text() for path in relay.run_dir.glob("slots/0/attempts/*/claim")]
-    assert len(claims) >= 2
-    assert not [claim for claim in claims if f'"{successor}"' in claim]
 
 
 @pytest.mark.long

@@ -11,7 +11,7 @@ import time
 import pytest
 from relay import NewRelay, Relay
 from slurm_cluster import PrivateSlurm, SlurmCluster
-from slurm_relay import assert_kept_once, ever, hand_over, on_slurm
+from slurm_relay import assert_kept_once, ever, on_slurm
 
 from orchestrator.decisions.sightings import HEARTBEAT_SILENT_S
 
@@ -73,27 +73,6 @@ def test_purged_without_a_history_absence_and_silence_prove_the_end(
 
     assert relay.read("claim", 1)["at"] - relay.read("claim", 0)["at"] > HEARTBEAT_SILENT_S
     assert_went_on(relay, controller)
-
-
-@pytest.mark.long
-def test_purged_while_slurmdbd_is_dead_its_own_record_says_how_it_ended(
-    private_slurm: PrivateSlurm, new_relay: NewRelay
-) -> None:
-    slurm = private_slurm(nodes=1, accounting=True, overrides=FORGETFUL)
-    relay = on_slurm(new_relay, slurm, total=40, held_at=10)
-    controller = relay.spawn("start")
-    relay.wait_for_step(5)
-    os.kill(controller.pid, signal.SIGSTOP)
-    slurm.daemons.end("slurmdbd")
-    hand_over(relay)
-    slurm.wait_for(lambda: ever(slurm, relay) == [], "the purge")
-
-    relay.release()
-    os.kill(controller.pid, signal.SIGCONT)
-
-    assert relay.ended(controller) == 0, relay.output()
-    relay.assert_exactly_once(40)
-    assert relay.attempts() == [0, 1]
 
 
 @pytest.mark.long

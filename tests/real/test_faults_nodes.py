@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from relay import NewRelay, Relay
 from slurm_cluster import PrivateSlurm, SlurmCluster
-from slurm_relay import assert_kept_once, ends, hand_over, on_slurm, rows_of, set_pace, start_impatient, tokens_of
+from slurm_relay import assert_kept_once, ends, hand_over, on_slurm, rows_of, set_pace, tokens_of
 
 pytestmark = pytest.mark.slurm
 
@@ -72,11 +72,6 @@ def partition_down(slurm: SlurmCluster) -> None:
     slurm.ask("scontrol", "update", "PartitionName=gpu", "State=DOWN")
 
 
-def partition_inactive(slurm: SlurmCluster) -> None:
-    """Jobs are refused."""
-    slurm.ask("scontrol", "update", "PartitionName=gpu", "State=INACTIVE")
-
-
 def partition_up(slurm: SlurmCluster) -> None:
     """As before."""
     slurm.ask("scontrol", "update", "PartitionName=gpu", "State=UP")
@@ -121,30 +116,6 @@ def test_what_is_closed_lets_the_job_run_on_and_the_next_one_wait(
     relay.release()
 
     assert waiting["state"] == "pending"
-    assert relay.ended(controller) == 0, relay.output()
-    assert_nothing_was_submitted_twice(slurm, relay)
-
-
-@pytest.mark.long
-def test_an_inactive_partition_refuses_and_the_slot_waits_until_it_is_back(
-    private_slurm: PrivateSlurm, new_relay: NewRelay
-) -> None:
-    slurm = private_slurm(nodes=2)
-    relay = on_slurm(new_relay, slurm, total=TOTAL, held_at=10)
-    controller = start_impatient(relay, refused=1)
-    relay.wait_for_step(5)
-
-    partition_inactive(slurm)
-    hand_over(relay)
-
-    def waits() -> bool:  # now and then it tries again
-        slot = relay.status()["slots"][0]
-        return slot["state"] == "waiting" and "inactive" in slot["why"]
-
-    relay.wait_for(waits, "Slurm's word")
-    partition_up(slurm)
-    relay.release()
-
     assert relay.ended(controller) == 0, relay.output()
     assert_nothing_was_submitted_twice(slurm, relay)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from container import Container
-from relay import AT_ONCE, NewRelay, Relay
+from relay import NewRelay, Relay
 from slurm_cluster import SlurmCluster
 
 
@@ -31,19 +30,6 @@ def test_a_program_in_a_container_is_handed_over_by_the_file_alone(container: Co
 
 
 @pytest.mark.long
-def test_a_stop_reaches_into_the_container(container: Container, new_relay: NewRelay) -> None:
-    relay = contained(new_relay, container, total=10_000)
-    controller = relay.spawn("start")
-    relay.wait_for_step(5)
-
-    assert relay.run("stop").code == 0
-
-    assert relay.ended(controller) == 0
-    relay.assert_exactly_once(relay.status()["slots"][0]["checkpoint_step"])
-    assert relay.events("ended")[0]["verdict"] == "handed over"
-
-
-@pytest.mark.long
 @pytest.mark.slurm
 def test_a_container_on_slurm_is_handed_over_too(
     slurm: SlurmCluster, container: Container, new_relay: NewRelay
@@ -59,13 +45,3 @@ def test_a_container_on_slurm_is_handed_over_too(
     assert done.code == 0, done.words
     relay.assert_exactly_once(120)
     assert len(relay.attempts()) >= 2
-
-
-@pytest.mark.long
-def test_an_image_that_is_not_there_is_named(container: Container, new_relay: NewRelay, tmp_path: Path) -> None:
-    nothing = Container(tmp_path / "nothing", container.binds, container.python)
-    relay = contained(new_relay, nothing, total=5, relay=AT_ONCE)
-
-    done = relay.run("start")
-
-    done.assert_refused(10, "nothing")

@@ -121,28 +121,6 @@ def soft_limits(pid: int | None, *names: str) -> list[int | str]:
 
 
 @pytest.mark.long
-def test_a_stop_takes_waiting_jobs_out_of_the_queue(new_slurm_relay: NewRelay, slurm: SlurmCluster) -> None:
-    relay = new_slurm_relay(total=10, slots=2, slurm={"extra": ["--hold"]})
-    controller = relay.spawn("start")
-    with relay.watched() as seen:
-        relay.wait_for(
-            lambda: seen and [slot["state"] for slot in seen[-1]["slots"]] == ["pending", "pending"], "two waiting jobs"
-        )
-        assert {slot["reason"] for slot in seen[-1]["slots"]} == {"JobHeldUser"}
-
-        stopped = relay.run("stop")
-
-    assert stopped.code == 0, stopped.words
-    assert rows_of(slurm, relay) == []
-    assert relay.ended(controller) == 0
-    assert [event["why"] for event in relay.events("cancelled")] == ["stopped before it began"] * 2
-    assert relay.attempts(0) == relay.attempts(1) == []
-    assert relay.run("start", "--set", "slurm.extra=[]").code == 0
-    for slot in (0, 1):
-        relay.assert_exactly_once(10, slot)
-
-
-@pytest.mark.long
 @pytest.mark.parametrize(("where", "call"), [("after-intent", 2), ("after-submit", 2), ("between-ticks", 2)])
 def test_killed_at_any_point_the_next_controller_goes_on_exactly_once(
     new_slurm_relay: NewRelay, slurm: SlurmCluster, where: str, call: int

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from daemons import PATIENCE_S, processes_with, wait_for
 from slurm_cluster import PrivateSlurm, SlurmCluster
-from slurm_relay import left_unsure
 
-from orchestrator.executors.base import JobRequest, JobRow, JobState, Poll, SubmitRefused, Submitted, Uncertain
+from orchestrator.executors.base import JobRequest, JobRow, JobState, Poll, Submitted, Uncertain
 from orchestrator.executors.slurm import SlurmExecutor
 
 pytestmark = pytest.mark.slurm
@@ -134,23 +133,6 @@ def test_what_a_hanging_controller_was_asked_may_have_happened(private_slurm: Pr
     assert "timed out" in blind.error
     cluster.resume_controller()
     wait_for(lambda: [row.work_dir for row in executor.poll().rows] == [request.job_dir], "the job to show up")
-
-
-@pytest.mark.long
-def test_a_dead_controller_takes_nothing_and_shows_nothing(private_slurm: PrivateSlurm, tmp_path: Path) -> None:
-    cluster = private_slurm(nodes=1)
-    executor = an_executor(cluster, tmp_path / "jobs")
-    cluster.kill_controller()
-
-    outcome = executor.submit(a_request(tmp_path / "jobs", "t1"))
-
-    refused = isinstance(outcome, SubmitRefused) and outcome.kind == "temporary"
-    assert refused or (isinstance(outcome, Uncertain) and left_unsure(outcome.why)), outcome
-    assert "connect failure" in (executor.poll().error or "")
-    assert executor.cancel(["1"]) is not None
-    assert executor.forget_after_s() == 300
-    cluster.start_controller()
-    assert executor.poll().rows == ()
 
 
 @pytest.mark.long

@@ -132,25 +132,3 @@ def test_a_job_that_its_user_cancels_while_it_runs_waits_for_start(
         relay.assert_exactly_once(60, slot)
     assert relay.attempts(0) == [0, 1]
     assert relay.attempts(1) == [0]
-
-
-@pytest.mark.long
-def test_a_waiting_job_that_its_user_cancels_waits_for_start(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
-    slurm = private_slurm(nodes=1)
-    blocker = slurm.submit("sleep 600", "--exclusive", "--mem=10M")
-    relay = on_slurm(new_relay, slurm, total=30)
-    controller = relay.spawn("start")
-    relay.wait_for(lambda: rows_of(slurm, relay), "a job that waits")
-
-    slurm.ask("scancel", str(rows_of(slurm, relay)[0].job_id))
-
-    assert relay.ended(controller) == 12, relay.output()  # nothing is left to do
-    view = relay.status()
-    assert [slot["state"] for slot in view["slots"]] == ["paused"]
-    assert "cancelled (scancel)" in view["slots"][0]["why"]
-    assert "orchestrator start" in relay.output()
-    assert len(ever(slurm, relay)) == 1
-    slurm.ask("scancel", str(blocker))
-    again = relay.run("start")
-    assert again.code == 0, again.words
-    relay.assert_exactly_once(30)

@@ -69,11 +69,6 @@ class TestWhereAnAttemptMayStart:
         slot.attempt(0, 90, 100, 200, parent=None)
         assert slot.candidates(1) == [(0, 200), (0, 100), (0, 90)]
 
-    def test_an_unfinished_checkpoint_is_none(self, slot: SlotFolder) -> None:
-        slot.attempt(0, 100, parent=None)
-        (slot.path / "attempts/0/checkpoints/.200.ab12.tmp").mkdir()
-        assert slot.candidates(1) == [(0, 100)]
-
     def test_a_decision_hides_what_a_ghost_published_afterwards(self, slot: SlotFolder) -> None:
         slot.attempt(0, 100, parent=None).attempt(1, 150, parent=(0, 100))
         slot.attempt(0, 200, 300)
@@ -85,10 +80,6 @@ class TestWhereAnAttemptMayStart:
         slot.attempt(0, 50, 100, parent=None).attempt(1, parent=(0, 100)).attempt(2, parent=(0, 100))
         slot.attempt(0, 200)
         assert slot.candidates(3) == [(0, 100), (0, 50)]
-
-    def test_a_decision_hides_attempts_between_too(self, slot: SlotFolder) -> None:
-        slot.attempt(0, 100, parent=None).attempt(1, 120, parent=(0, 100)).attempt(2, 130, parent=(0, 100))
-        assert slot.candidates(3) == [(2, 130), (0, 100)]
 
     def test_a_decision_to_start_from_scratch_hides_everything_before(self, slot: SlotFolder) -> None:
         slot.attempt(0, 100, parent=None).attempt(1, parent=None)
@@ -159,13 +150,6 @@ class TestTheHistory:
     def test_each_attempt_is_cut_where_its_successor_began(self, slot: SlotFolder) -> None:
         slot.attempt(0, 100, 200, parent=None).attempt(1, 250, parent=(0, 200)).attempt(2, parent=(1, 250))
         assert lineage(slot.path) == [Stretch(0, 0, 200), Stretch(1, 200, 250), Stretch(2, 250, None)]
-
-    def test_its_stretches_meet_without_a_gap(self, slot: SlotFolder) -> None:
-        slot.attempt(0, 5, 10, parent=None)
-        for number in range(1, 6):
-            slot.attempt(number, number * 10 + 10, parent=(number - 1, number * 10))
-        stretches = lineage(slot.path)
-        assert [s.after for s in stretches] == [0, *[s.until for s in stretches[:-1]]]
 
 
 class TestSuperseded:

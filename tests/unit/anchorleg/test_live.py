@@ -113,16 +113,6 @@ class TestWanted:
         clock.now += GONE_AFTER_S + LOOK_EVERY_S
         assert asked.lanes() == {}
 
-    def test_two_watchers_have_what_both_want_and_who_leaves_takes_its_own(self, tmp_path: Path, clock: Clock):
-        path = tmp_path / wanted.FILE
-        one, two, asked = Asking(path, clock), Asking(path, clock), Asked(path, 0, clock)
-        one.renew((Wish(0, "any", 10),))
-        two.renew((Wish(0, "any", 30), Wish(0, "t1", 30)))
-        assert asked.lanes() == {"any": 30, "t1": 30}
-        two.withdraw()
-        clock.now += LOOK_EVERY_S
-        assert asked.lanes() == {"any": 10}
-
     def test_who_wanted_first_is_shown_however_often_others_ask(self, tmp_path: Path, clock: Clock):
         path = tmp_path / wanted.FILE
         first, second = ([Wish(0, f"t{task}", 30) for task in tasks] for tasks in (range(3), range(3, 6)))

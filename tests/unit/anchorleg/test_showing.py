@@ -5,13 +5,12 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
-import numpy as np
 import pytest
 from live_rings import ring_of, wish_in
 
 from anchorleg.job import Job
 from anchorleg.live import showing
-from anchorleg.live.batches import FACTS, JPEG, checked
+from anchorleg.live.batches import JPEG, checked
 from anchorleg.live.ring import MAX_PAYLOAD_BYTES, RingReader
 from anchorleg.live.showing import Showing
 from anchorleg.live.wanted import LOOK_EVERY_S, Wish
@@ -67,23 +66,6 @@ def test_what_is_shown_says_whose_it_is(program):
         "at": 77.0, "task": "red", "episode": 3, "step": 40, "attempt": 5, "origin": "training", "return": -1.5,
         "success": True, "facts": {"badges": 2.0, "town": "Pallet", "won": False},
     }  # fmt: skip
-
-
-def test_facts_need_no_picture_and_numbers_of_numpy_are_numbers(program):
-    program.is_watched()
-    assert program.job.show({"x": np.float32(0.5), "n": np.int64(3)}, step=np.int64(7), score=np.float32(0.25))
-    ((kind, header, _),) = program.shown()
-    assert (kind, header["facts"], header["step"], header["return"]) == (FACTS, {"x": 0.5, "n": 3.0}, 7, 0.25)
-
-
-def test_it_is_shown_as_often_as_it_is_wanted(program):
-    program.is_watched(fps=10)
-    taken = 0
-    for step in range(1000):
-        program.now += 0.01
-        program.viewer.renew((Wish(2, "any", 10),))
-        taken += program.job.show({"step": step})
-    assert 95 <= taken <= 105
 
 
 @pytest.mark.parametrize(

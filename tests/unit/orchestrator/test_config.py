@@ -23,7 +23,6 @@ from orchestrator.configwarnings import warnings_of
 from orchestrator.errors import ConfigError
 from orchestrator.executors.slurm_text import MARK
 from orchestrator.init import write_config
-from trainer.config.algorithms import Mtsac
 from trainer.config.section import resolve
 
 #: One object a line: a config, the identifier of its error (of the orchestrator), and some of its fields.
@@ -127,11 +126,6 @@ class TestWalltime:
                 with refused("config.walltime-too-short", lead_s=lead, smallest_s=smallest):
                     check_walltime(config, executor)
 
-    def test_a_run_file_has_it_as_slurm_writes_it(self) -> None:
-        config = RunConfig.model_validate({"slurm": {"time_limit": 90}})
-        assert config.model_dump(mode="json", exclude_unset=True) == {"slurm": {"time_limit": "1:30:00"}}
-        assert RunConfig.model_validate(config.model_dump(exclude_unset=True)) == config
-
 
 class TestOverrides:
     def test_they_are_stronger_than_the_file(self, tmp_path: Path) -> None:
@@ -163,26 +157,12 @@ class TestOverrides:
             "wandb": {},
         }
 
-    def test_a_setting_of_a_training_lies_as_deep_as_its_dots(self, tmp_path: Path) -> None:
-        path = written(tmp_path, '{"training": {"algorithm": "sac", "observation": "clips"}}')
-        config = load_config(path, {"training.network.encoder.arch": "simple2dcnn"})
-        assert resolve(config.training_of(0)).network.encoder.arch == "simple2dcnn"
-
     @pytest.mark.parametrize("there", ['"sac"', '{"clip": 0.3}', '{"name": "ppo", "clip": 0.3}'])
     def test_what_is_typed_before_its_name_is_not_lost(self, tmp_path: Path, there: str) -> None:
         path = written(tmp_path, f'{{"training": {{"preset": "arm-ppo", "algorithm": {there}}}}}')
         config = load_config(path, {"training.algorithm.clip": 0.1, "training.algorithm": "ppo"})
         algorithm = resolve(config.training_of(0)).algorithm
         assert (algorithm.name, algorithm.clip) == ("ppo", 0.1)
-
-
-class TestTheTrainingOfASlot:
-    def test_its_overrides_are_stronger_also_for_the_seed(self) -> None:
-        value = {"slots": 2, "slot_overrides": {"1": {"seed": 7, "learning_rate": 0.001}}}
-        config = parse_config(value, "c")
-        first, second = (resolve(config.training_of(slot)) for slot in range(2))
-        assert first.algorithm == Mtsac()
-        assert (second.seed, second.algorithm) == (7, Mtsac(learning_rate=0.001))
 
 
 class TestANewOne:
@@ -206,16 +186,3 @@ class TestANewOne:
     ) -> None:
         write_config(tmp_path / "new.json", asked, force=False, out=Console(file=io.StringIO()))
         assert json.loads((tmp_path / "new.json").read_text())["slurm"]["partition"] == chosen
-
-    @pytest.mark.parametrize(("without_gpus", "chosen"), [(True, ("ours", 0)), (False, ("closed", 1))])
-    def test_a_partition_with_gpus_is_for_a_torch_that_can_use_them(
-        self, tmp_path: Path, sinfo: Path, monkeypatch: pytest.MonkeyPatch, without_gpus: bool, chosen: tuple[str, int]
-    ) -> None:
-        monkeypatch.setattr("orchestrator.init.has_torch_without_gpus", lambda _: without_gpus)
-        shown = sinfo.read_text().replace('case " $* " in *" -a "*)', "case all in all)")
-        sinfo.write_text(shown)
-        said = io.StringIO()
-        write_config(tmp_path / "new.json", None, force=False, out=Console(file=said))
-        slurm = json.loads((tmp_path / "new.json").read_text())["slurm"]
-        assert (slurm["partition"], slurm["gpus"]) == chosen
-        assert ("without CUDA" in said.getvalue()) is without_gpus

@@ -9,11 +9,8 @@ from builders import NOW
 from one_run import POLL_S, World
 
 from anchorleg.files import write_json
-from orchestrator.controller import Controller
-from orchestrator.decisions.models import BadNode, SlotStatus, Submit
-from orchestrator.decisions.requests import Control
+from orchestrator.decisions.models import BadNode, SlotStatus
 from orchestrator.executors.base import JobState, SubmitRefused
-from orchestrator.run.lease import Onlooker
 from orchestrator.run.ledger import write_control
 
 
@@ -31,10 +28,6 @@ def ahead(tmp_path: Path) -> World:
     world.job_shows(JobState.RUNNING)
     world.tick(after=POLL_S)
     return world
-
-
-def names(world: World) -> list[str]:
-    return [str(path.relative_to(world.run_dir.path)) for path in sorted(world.run_dir.path.rglob("*"))]
 
 
 class TestCancelsByAPerson:
@@ -173,15 +166,6 @@ class TestHelpingJobs:
         assert world.cluster.requests[1].exclude == ()
 
 
-class TestPreview:
-    def test_it_says_what_a_tick_would_do_and_does_none_of_it(self, world: World) -> None:
-        before = names(world)
-        onlooker = Controller(world.run, world.run_dir, Onlooker(), world.cluster, poll_s=POLL_S)
-        (action,) = onlooker.preview(Control())
-        assert isinstance(action, Submit)
-        assert (names(world), world.cluster.submitted, world.cluster.signalled) == (before, [], [])
-
-
 def test_what_a_full_disk_kept_from_being_saved_is_told_when_it_is(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,22 +193,6 @@ def test_where_one_folder_cannot_be_made_no_other_is_left(tmp_path: Path) -> Non
         with pytest.raises(OSError, match="slots/1"):
             world.tick(after=2)
     assert list(world.run_dir.jobs.iterdir()) == []
-
-
-def test_what_is_asked_while_the_last_slot_ends_is_done(world: World) -> None:
-    world.tick()
-    world.job_claims(exit_code=0)
-    asked: list[bool] = []
-
-    def shown() -> None:
-        if world.controller.over and not asked:
-            asked.append(True)
-            write_control(world.run_dir, "stop", now=world.time, by="a program that heard of the end")
-
-    world.controller.loop(interrupted=lambda: False, shown=shown)
-    assert asked
-    assert not world.controller.is_asked
-    assert world.controller.control.wish == "stop"
 
 
 def test_a_job_whose_folder_somebody_removed_does_not_keep_the_others_from_a_stop(tmp_path: Path) -> None:

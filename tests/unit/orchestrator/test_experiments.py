@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from refused import refused
 
-from orchestrator.config import RunConfig, load_config, parse_config
+from orchestrator.config import RunConfig, parse_config
 from orchestrator.errors import FieldError
 from orchestrator.experiments import NAME, expanded, merged, settings_in
 
@@ -50,25 +48,6 @@ def test_what_an_experiment_says_in_a_section_is_stronger_than_a_short_name_of_a
     own = {"1": {"algorithm": {"epochs": 5}}}
     config = parse_config({"training": {**base, "epochs": 10}, "slots": 2, "slot_overrides": own}, "c.json")
     assert [config.settings_of(slot)["algorithm"]["epochs"] for slot in range(2)] == [10, 5]
-
-
-@pytest.mark.parametrize(
-    ("lines", "name", "fields"),
-    [
-        ("{", "experiments.line-not-json", {"line": 1}),
-        ('{"a": 1}\n3\n', "experiments.line-no-object", {"line": 2, "found": "3"}),
-        ("", "experiments.none", {}),
-        (None, "experiments.no-file", {}),
-    ],
-)
-def test_a_bad_file_is_named_with_its_line(
-    tmp_path: Path, lines: str | None, name: str, fields: dict[str, Any]
-) -> None:
-    if lines is not None:
-        (tmp_path / "sweep.jsonl").write_text(lines)
-    (tmp_path / "c.json").write_text('{"command": ["true"], "experiments": "sweep.jsonl"}')
-    with refused(name, **fields):
-        load_config(tmp_path / "c.json")
 
 
 def test_one_that_is_called_otherwise_because_others_came_keeps_its_old_name_and_slot() -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import json
 import os
 import stat
@@ -10,23 +9,19 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from builders import NOW, RUN_ID, no_code
-from rich.console import Console
+from builders import NOW, RUN_ID
 
 from anchorleg.files import to_json
 from orchestrator import failover
-from orchestrator.config import RunConfig
 from orchestrator.controller import Controller
 from orchestrator.decisions.models import Attempt, Ledger, Slot, Submission, SubmissionState, Verdict
 from orchestrator.errors import LeaseHeld, StorageError
 from orchestrator.failover import HOLDER, SILENT_S, Watch, tick_environment, tick_if_alone
-from orchestrator.hosts.ticking import tick, tick_as_job, tick_for_job, without_waits_for_room
+from orchestrator.hosts.ticking import tick_as_job, without_waits_for_room
 from orchestrator.processes import myself
-from orchestrator.run.begin import begin, prepare_folder
-from orchestrator.run.lease import Owner, highest_epoch, is_released, living_owner
-from orchestrator.run.ledger import save_ledger, write_control
+from orchestrator.run.lease import Owner, living_owner
+from orchestrator.run.ledger import save_ledger
 from orchestrator.run.rundir import RunDir
-from orchestrator.screens.board import BoardWriter
 
 
 class World:
@@ -92,11 +87,6 @@ class TestWhetherAnybodyIsThere:
         assert world.ends() == ""
         assert world.said == []
 
-    def test_one_that_writes_at_the_last_moment_is_seen(self, world: World) -> None:
-        world.look_for(SILENT_S)
-        world.beats(2)
-        assert world.ends() == ""
-
     def test_where_jobs_ran_failover_ticks_before_nobody_is_waited_for(self, world: World) -> None:
         world.own(1, HOLDER)
         world.beats(1, epoch=1)
@@ -159,24 +149,6 @@ class TestTheTick:
         world.python = str(world.interpreter("exec sleep 30"))
         world.ends(timeout_s=0.2)
         assert "took longer" in world.said[-1]
-
-
-@pytest.mark.parametrize("host", ["hands", "job"])
-def test_who_passes_by_tells_the_board_when_the_lease_is_free_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str
-) -> None:
-    run_dir = RunDir(tmp_path / "run")
-    prepare_folder(run_dir)
-    config = RunConfig.model_validate({"run_name": "toy", "command": ["true"], "executor": "local"})
-    begin(config, tmp_path / "c.json", run_dir, {}, NOW, fix=no_code)
-    write_control(run_dir, "stop", now=NOW, by="stop")
-    told: list[bool] = []
-    monkeypatch.setattr(BoardWriter, "write", lambda _: told.append(is_released(run_dir, highest_epoch(run_dir))))
-    if host == "hands":
-        tick(run_dir, Console(file=io.StringIO()))
-    else:
-        tick_for_job(run_dir)
-    assert told == [True]
 
 
 def test_the_tick_sees_nothing_of_the_job_it_runs_in() -> None:

@@ -7,8 +7,6 @@ from builders import NOW, a_claim, a_job, a_look, a_row, a_run, a_slot, a_wish, 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.config import parse_config
-from orchestrator.configwarnings import warnings_of
 from orchestrator.decisions.edits import with_intents
 from orchestrator.decisions.evidence import Evidence, Progress
 from orchestrator.decisions.models import HandOver, Ledger, Slot, SlotStatus, Submit, Verdict
@@ -18,7 +16,6 @@ from orchestrator.decisions.turns import (
     is_at_rung,
     may_pass,
     rung_steps,
-    with_metric_of,
     with_rungs,
 )
 from orchestrator.sections import QueueSection
@@ -80,12 +77,6 @@ def test_who_is_measured_late_goes_on_until_then_to_the_next_rung_at_most() -> N
     assert not is_at_rung(reached(0, None, step=300, level=1).built, QUEUE), "its end is nearer than the next rung"
 
 
-def test_who_is_not_measured_is_behind_those_that_are() -> None:
-    done = reached(1, 0.9, step=900, level=2, rungs=(0.9, 0.9), status=SlotStatus.FINISHED)
-    ledger = with_rungs(a_run(reached(0, None, step=300), done), QUEUE)
-    assert [slot.status for slot in ledger.slots] == [SlotStatus.BEHIND, SlotStatus.FINISHED]
-
-
 def test_a_metric_that_is_no_number_any_more_is_not_what_it_was() -> None:
     ledger, found = a_run(a_slot().with_attempt(a_job(sighting=seen(), at=NOW - 60))), []
     for said in ({"score": 0.3}, {}, {"score": float("nan")}, {"score": 0.2}):
@@ -127,27 +118,6 @@ def test_the_last_one_is_not_stopped_at_the_rungs_on_its_way() -> None:
     ledger = with_rungs(a_run(last, *(reached(k, k / 10) for k in (1, 2))), QUEUE)
     assert ledger.slots[0].level == 2
     assert not any(isinstance(action, HandOver) for action in planned(ledger, places=1))
-
-
-def test_what_was_measured_by_another_metric_is_forgotten() -> None:
-    by_loss = with_metric_of(a_run(reached(0, 5.0, best=5.0, best_step=9, rungs=(5.0,), level=1)), a_queue(goal="min"))
-    assert by_loss.slots[0].rungs == ()  # by nobody knows what
-    known = by_loss.model_copy(update={"slots": (reached(0, 5.0, best=5.0, rungs=(5.0,), level=1).built,)})
-    assert with_metric_of(known, a_queue(goal="min")) is known
-    anew = with_metric_of(known, a_queue(metric="accuracy")).slots[0]
-    assert (anew.metric, anew.best, anew.rungs, anew.level) == (None, None, (), 0)
-
-
-@pytest.mark.parametrize("metric", ["success", "return"])
-@pytest.mark.parametrize(
-    ("every", "words"), [(200_000, "each 200,000 steps"), (0, "at no step before the end"), (10_000, "")]
-)
-def test_whose_evaluations_are_too_far_apart_for_the_rungs_is_told(every: int, words: str, metric: str) -> None:
-    queue = {"metric": metric, "halving": {"first_steps": 10_000}}
-    training = {"preset": "debug", "evaluation_interval": every}
-    told = warnings_of(parse_config({"queue": queue, "training": training, "experiments": {"gamma": [0.9]}}, "c.json"))
-    whole = f"the trainer reports {metric} {words} (training.evaluation_interval), and an experiment without one goes"
-    assert [f"{whole} no further than 30,000 steps" in one for one in told] == ([True] if words else [])
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=40), st.integers(2, 5), st.integers(1, 4), st.randoms())

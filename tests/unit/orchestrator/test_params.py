@@ -12,7 +12,6 @@ from refused import refused
 from orchestrator.config import RunConfig, parse_config
 from orchestrator.decisions.edits import reactivated, started_again
 from orchestrator.decisions.models import Attempt, Ledger, Slot, SlotStatus, Verdict
-from orchestrator.jobside import given
 from orchestrator.run.starting import check_script, commands_of
 
 
@@ -72,8 +71,3 @@ class TestASlotThatIsFinished:
         more, same = (parse_config({"training": value}, "c.json") for value in (raised, {"total_steps": 10_000}))
         assert started_again(ledger, more).slots[0].status is SlotStatus.ACTIVE
         assert started_again(ledger, same).slots[0].status is SlotStatus.FINISHED
-
-    def test_what_a_program_is_given_is_its_words_and_its_settings_in_any_order(self) -> None:
-        one = given(["x", "1"], {"a": 1, "b": 2.0})
-        assert one == given(["x", "1"], {"b": 2.0, "a": 1})
-        assert len({one, given(["x", "2"], {"a": 1, "b": 2.0}), given(["x", "1"], {"a": 1, "b": 3.0})}) == 3

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from one_run import POLL_S, World
-from refused import refused
 
 from anchorleg.job import candidates_before
 from anchorleg.rollback import Rollback, roll_back, rollbacks
@@ -120,12 +119,6 @@ class TestRequests:
         monkeypatch.undo()
         assert newest_request(world.run_dir.disk, world.run_dir.requests) == 2
 
-    def test_a_damaged_one_is_named(self, world: World) -> None:
-        asked(world, "drop", "3")
-        (world.run_dir.requests / "1.json").write_text("{")
-        with refused("request.damaged", path=world.run_dir.requests / "1.json"):
-            world.tick()
-
 
 class TestAdding:
     def test_an_added_experiment_is_a_slot_of_its_own_with_its_settings(self, world: World) -> None:
@@ -170,21 +163,6 @@ class TestAdding:
             row = {"name": name, "seed": ord(name[0])}
             ask(world.run_dir.disk, world.run_dir.requests, "add", now=world.time, experiments=(row,))
         assert load_run(world.run_dir).config.slots == 6
-
-    @pytest.mark.parametrize(
-        ("typed", "name"),
-        [
-            ({"fields": []}, "add.fields-or-file"),
-            ({"fields": ["seed"]}, "cli.no-value"),
-            ({"fields": ["seed=1"]}, "add.same-settings"),
-            ({"fields": ["seed=7"], "name": "seed=1"}, "add.same-name"),
-            ({"fields": ["seed=5"], "name": "5"}, "experiments.name-of-a-slot"),
-        ],
-    )
-    def test_what_cannot_be_added_is_said(self, world: World, typed: dict[str, Any], name: str) -> None:
-        with refused(name):
-            add_experiments(world.run_dir, experiments_of(typed["fields"], None, typed.get("name"), None))
-        assert newest_request(world.run_dir.disk, world.run_dir.requests) == 0
 
 
 class TestALimitThatNobodyTold:

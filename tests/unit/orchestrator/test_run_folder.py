@@ -35,7 +35,6 @@ from orchestrator.run.submission import (
     job_script,
     make_job_folder,
 )
-from orchestrator.screens.explain import explain
 from orchestrator.screens.reading import UNUSABLE, run_view
 from orchestrator.screens.runview import RunView
 
@@ -85,20 +84,10 @@ class TestBegin:
         assert begun(run_dir) == first
         assert load_run(run_dir) == first
 
-    def test_a_changed_config_is_a_revision(self, run_dir: RunDir) -> None:
-        first = begun(run_dir)
-        second = begun(run_dir, a_config(slots=3))
-        assert (second.run_id, second.revision, second.config.slots) == (first.run_id, 1, 3)
-
     def test_secrets_of_the_environment_do_not_reach_a_shared_folder(self, run_dir: RunDir) -> None:
         begun(run_dir)
         assert "hunter2" not in run_dir.run_file.read_text()
         assert load_run(run_dir).env == {"PATH": ENVIRONMENT["PATH"], "HOME": "/home/me"}
-
-    def test_the_resolved_training_of_each_slot_lies_beside_it(self, run_dir: RunDir) -> None:
-        submitted(begun(run_dir, a_config(TRAINING, slots=2)), run_dir)
-        seeds = [json.loads(run_dir.settings(k).read_text())["seed"] for k in range(2)]
-        assert seeds[1] == seeds[0] + 1
 
     @pytest.mark.parametrize("change", [{"seed": 9}, {"batch_size": 640}, {"tasks": ["push-v3"]}, {"gamma": 0.5}])
     def test_another_training_is_refused_and_nothing_is_overwritten(
@@ -110,10 +99,6 @@ class TestBegin:
         with refused("run.other-training", name="toy"):
             begun(run_dir, a_config(TRAINING, training={"preset": "tiny", **change}))
         assert {path: path.read_bytes() for path in run_dir.path.rglob("*.json")} == before
-
-    def test_a_run_that_never_had_a_job_may_still_be_made_right(self, run_dir: RunDir) -> None:
-        begun(run_dir, a_config(TRAINING))
-        assert begun(run_dir, a_config(TRAINING, training={"preset": "tiny", "gamma": 0.5})).revision == 1
 
     def test_a_slot_that_comes_back_must_be_the_one_that_went(self, run_dir: RunDir) -> None:
         other = {"slot_overrides": {"1": {"gamma": 0.5}}}
@@ -157,23 +142,6 @@ class TestBegin:
             with refused("run-dir.backslash"):
                 run_dir_of(a_config(executor=executor, run_dir="a\\b"), tmp_path / "c.json")
         assert run_dir_of(a_config(executor="local", run_dir="a\\b"), tmp_path / "c.json").path.name == "a\\b"
-
-    @pytest.mark.parametrize(
-        ("folder", "run_dir", "runtimes"),
-        [("a", "b,c", ["apptainer", "singularity"]), ("a:b", "/c", ["apptainer", "ch-run"]), ("a,b", "/c,d", [])],
-    )
-    def test_a_name_that_would_end_in_the_middle_of_a_bind_is_refused(
-        self, tmp_path: Path, folder: str, run_dir: str, runtimes: list[str]
-    ) -> None:
-        path = tmp_path / folder / "c.json"
-        for runtime in runtimes:
-            config = a_config(run_dir=run_dir, container={"image": "x.sif", "runtime": runtime})
-            with refused("container.separator"):
-                run_dir_of(config, path)
-        alone = a_config(run_dir=run_dir)
-        charliecloud = a_config(run_dir=run_dir, container={"image": "x", "runtime": "ch-run"})
-        for config in (alone,) if "ch-run" in runtimes else (alone, charliecloud):
-            assert run_dir_of(config, path).path.name == Path(run_dir).name
 
     @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"version": 1}'])
     def test_a_damaged_run_file_is_named(self, run_dir: RunDir, text: str) -> None:
@@ -323,18 +291,6 @@ class TestStatus:
         (shown,) = self.view(run_dir, slot).slots
         assert (shown.state, shown.step, shown.warning) == ("running", 3, UNUSABLE)
 
-    def test_a_checkpoint_that_no_successor_finds_is_not_shown_as_saved(self, run_dir: RunDir) -> None:
-        put(run_dir, "progress.json", {"step": 1000, "total": 9000, "checkpoint_step": 1000, "at": 1})
-        job = a_job(state=SubmissionState.ENDED)
-        over = {"verdict": Verdict.NO_PROGRESS, "claimed_by": token(), "started_at": NOW - 60}
-        for start_step, saved in ((0, None), (400, 400)):
-            waits = a_slot().with_attempt(job, **over, start_step=start_step)
-            (shown,) = self.view(run_dir, waits).slots
-            assert (shown.step, shown.checkpoint_step) == (1000, saved)
-            facts = explain(run_view(run_dir, NOW, events=True), 0, NOW).facts
-            assert ("its newest checkpoint is of step 400" in facts) == (saved is not None)
-            assert "its newest checkpoint is of step 1,000" not in facts
-
 
 class TestRegistry:
     @pytest.fixture
@@ -352,11 +308,6 @@ class TestRegistry:
             prepare_folder(folder)
             rundir.register(begun(folder), folder, at, home)
         assert rundir.find_run("toy", home) == folders[0]
-
-    def test_a_run_whose_folder_is_gone_is_forgotten(self, run_dir: RunDir, home: dict[str, str]) -> None:
-        rundir.register(begun(run_dir), run_dir, NOW, home)
-        shutil.rmtree(run_dir.path)
-        assert rundir.entries(home) == []
 
     @pytest.mark.parametrize(
         "text",

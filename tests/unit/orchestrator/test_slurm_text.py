@@ -16,7 +16,6 @@ from orchestrator.executors.slurm_text import (
     MARK,
     UnreadableError,
     cancel_complaint,
-    is_below,
     job_state,
     parse_min_job_age_s,
     parse_sacct,
@@ -187,32 +186,6 @@ def test_the_history_tells_how_jobs_ended() -> None:
 # --- sinfo and scontrol ---------------------------------------------------------------------------------------------
 
 
-def test_partitions_are_read() -> None:
-    gpu, short = parse_sinfo(recorded("sinfo", "two partitions")["stdout"])
-
-    assert (gpu.name, gpu.is_default, gpu.is_up, gpu.time_limit_s) == ("gpu", True, True, None)
-    assert (gpu.nodes, gpu.cpus_per_node, gpu.memory_mb, gpu.gpus) == (2, 8, 16_000, {"fake": 1})
-    assert (short.name, short.is_up, short.time_limit_s) == ("short", False, 60)
-
-
-@pytest.mark.parametrize(
-    ("gres", "gpus"),
-    [
-        ("(null)", {}),
-        ("gpu:4", {"": 4}),
-        ("gpu:a100:4(S:0-1)", {"a100": 4}),
-        ("gpu:a100:2(S:0),gpu:v100:1(S:1)", {"a100": 2, "v100": 1}),
-        ("nvme:1,gpu:a100_3g.20gb:2", {"a100_3g.20gb": 2}),
-        ("gpu:a100:1(S:0),gpu:a100:1(S:1),lustre:1", {"a100": 2}),
-    ],
-)
-def test_gpus_of_a_node_are_counted_by_type(gres: str, gpus: dict[str, int]) -> None:
-    (partition,) = parse_sinfo(marked(SINFO_HEADER, f"gpu|up|1-00:00:00|3|32|256000|{gres}"))
-
-    assert partition.gpus == gpus
-    assert partition.time_limit_s == 86400
-
-
 # --- sbatch ---------------------------------------------------------------------------------------------------------
 
 
@@ -310,12 +283,3 @@ def test_a_time_out_is_uncertain_whatever_else_is_said(returncode: int, before: 
 )
 def test_jobs_that_are_unknown_over_or_waiting_are_nothing_to_complain_of(case: str) -> None:
     assert cancel_complaint(recorded("scancel", case)["stderr"]) is None
-
-
-@pytest.mark.parametrize(
-    ("work_dir", "below"),
-    [("/r/jobs/t", True), ("/r/jobs", False), ("/r/jobs2/t", False), ("/r/jobs/t/sub", True), ("", False)],
-)
-def test_a_folder_is_ours_only_below_our_jobs(work_dir: str, below: bool) -> None:
-    assert is_below(work_dir, "/r/jobs") is below
-    assert is_below(work_dir, "/r/jobs/") is below

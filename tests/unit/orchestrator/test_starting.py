@@ -52,13 +52,3 @@ def test_the_world_size_of_older_guides_is_a_group_of_so_many_slots_and_says_so(
     (note,) = asked.notes
     assert note.startswith("--ddp-world-size 4: 4 slots, that is 4 jobs at once; each trains (slot k with seed + k)")
     assert "training.group.rows=true" in " ".join(command_line(None, file, {"training.group.rows": True}, None))
-
-
-def test_the_world_size_makes_no_group_of_one_slot_nor_of_those_that_are_none(file: Path) -> None:
-    assert by_world_size(file, 1).notes == ("--ddp-world-size 1: 1 slot.",)
-    asked = by_world_size(file, 2, training={"group": {"rows": False}})
-    assert not resolve(asked.config.training_of(0)).group.rows
-    assert asked.notes[0].endswith("each trains on its own (slot k with seed + k).")
-    assert by_world_size(file, 2, command=["true"]).notes[0].endswith("each trains on its own.")
-    grid = {"experiments": {"num_envs": [10, 20]}, "slurm": {"max_jobs": 2}}  # of one seed
-    assert by_world_size(file, 2, training={"group": {"rows": False}}, **grid).notes[0].endswith("trains on its own.")

@@ -85,13 +85,6 @@ def test_the_newest_ones_stay_over_all_jobs_and_the_older_ones_go(slot: SlotFold
     assert slot.kept() == {(1, 4)}
 
 
-def test_what_is_no_candidate_stays_while_there_are_too_few(slot: SlotFolder) -> None:
-    slot.attempt(0, 1, 2, 3, parent=None)
-    job = slot.attempt(1, parent=slot.ref(0, 2))
-    tidied(job, 3)
-    assert slot.kept() == {(0, 1), (0, 2), (0, 3)}
-
-
 @pytest.mark.parametrize(("sign", "left"), [("alive", {1, 2, 3}), ("silent", {2}), ("ended", {2})])
 def test_nothing_of_an_older_job_that_may_be_alive_goes(slot: SlotFolder, sign: str, left: set[int]) -> None:
     slot.attempt(0, 1, 2, 3, parent=None, sign=sign)

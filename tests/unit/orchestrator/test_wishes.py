@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from one_run import World
@@ -17,13 +13,11 @@ from rich.console import Console
 
 from orchestrator.decisions.models import Ledger, Slot, SlotStatus
 from orchestrator.decisions.requests import TIME_OVER
-from orchestrator.executors.base import JobState
-from orchestrator.hosts import detached, host
+from orchestrator.hosts import host
 from orchestrator.hosts.detached import start_in_background
 from orchestrator.hosts.dry import dry_start
 from orchestrator.hosts.notice import PREEMPTED
 from orchestrator.hosts.stopping import wish_to_stop
-from orchestrator.run.lease import Lease
 from orchestrator.run.ledger import read_control, save_ledger, write_control
 from orchestrator.run.starting import StartRequest
 
@@ -68,54 +62,7 @@ def test_a_stop_counts_that_a_person_typed_while_a_start_waited(
     assert ("was typed after this start, and counts." in capsys.readouterr().err) == (counts != "run")
 
 
-@pytest.fixture
-def orphaned(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
-    """A run whose controller is gone, and whose job goes on."""
-    monkeypatch.setattr(host, "make_executor", lambda *_given, **_more: world.cluster)
-    world.time = time.time()
-    world.tick()
-    world.job_shows(JobState.RUNNING)
-    world.job_claims()
-    world.tick(after=1.0)
-    world.time -= 1.0
-    world.lease.release()
-    return world
-
-
 BEGINS = {"run": "under way", "stop": "being stopped", "stop-now": "being stopped"}
-
-
-def assert_told(orphaned: World, capsys: pytest.CaptureFixture[str], wish: str, who: str) -> None:
-    """Of a run whose job is there."""
-    assert [attempt.live != () for attempt in orphaned.slot.attempts] == [True]
-    tells = capsys.readouterr().out
-    assert tells.startswith(f"toy is {BEGINS[wish]}: {who}")
-    assert "\n  orchestrator status toy\n" in tells
-    assert ("orchestrator stop" in tells) is (wish == "run")
-
-
-@pytest.mark.parametrize("wish", BEGINS)
-def test_the_background_says_whether_the_run_goes_on_or_is_being_stopped(
-    orphaned: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], wish: Literal["run", "stop"]
-) -> None:
-    class Begun:
-        """A controller that has come up: it makes its first tick as soon as it is there."""
-
-        pid = os.getpid()
-
-        def __init__(self, *_words: Any, **_more: Any) -> None:
-            write_control(orphaned.run_dir, wish, now=orphaned.time, by="whoever types", grace_s=60.0)
-            orphaned.lease = Lease.take(orphaned.run_dir, "start --via daemon", now=orphaned.time)
-            orphaned.controller = orphaned.new_controller()
-            orphaned.tick()
-
-        @staticmethod
-        def poll() -> None:
-            return None
-
-    monkeypatch.setattr(detached, "subprocess", SimpleNamespace(Popen=Begun, DEVNULL=subprocess.DEVNULL))
-    in_background(asked(orphaned), Console())
-    assert_told(orphaned, capsys, wish, f"controller {os.getpid()}")
 
 
 def in_background(asked: StartRequest, out: Console) -> None:
