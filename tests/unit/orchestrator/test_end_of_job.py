@@ -133,6 +133,15 @@ def a_shim(
     return shim
 
 
+@pytest.mark.parametrize(("longest_s", "after_s"), [(None, 3540), (10, 10), (9999, 3540)])
+def test_a_hand_over_is_due_the_lead_before_the_end_or_when_it_has_worked_long_enough(
+    tmp_path: Path, longest_s: int | None, after_s: int
+) -> None:
+    shim = a_shim(tmp_path, None, somebody_asked=False)
+    shim.spec |= {"limit_s": 3600, "lead_s": 60, "max_runtime_s": longest_s}
+    assert shim.deadline(ask=False) == shim.started_at + after_s
+
+
 def last_word(folder: Path) -> dict[str, Any]:
     """What `a_shim` left of its end."""
     word: dict[str, Any] = json.loads((folder / "slots/0/attempts/0/exit.json").read_bytes())

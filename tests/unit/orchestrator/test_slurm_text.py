@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.executors.base import JobState, SubmitRefused, Submitted, Uncertain
+from orchestrator.executors.slurm import scrubbed
 from orchestrator.executors.slurm_text import (
     MARK,
     UnreadableError,
@@ -283,3 +284,8 @@ def test_a_time_out_is_uncertain_whatever_else_is_said(returncode: int, before: 
 )
 def test_jobs_that_are_unknown_over_or_waiting_are_nothing_to_complain_of(case: str) -> None:
     assert cancel_complaint(recorded("scancel", case)["stderr"]) is None
+
+
+def test_what_would_change_the_answers_is_kept_from_slurms_commands() -> None:
+    own = {"PATH": "/bin", "SLURM_CONF": "/etc/slurm.conf"}
+    assert scrubbed({**own, "SQUEUE_FORMAT": "%i", "SLURM_JOB_ID": "7", "SBATCH_ACCOUNT": "x"}) == own
