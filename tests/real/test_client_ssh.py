@@ -71,7 +71,7 @@ def test_one_login_carries_policies_and_experience(sshd: Sshd, laptop: Laptop, s
         wait_for(lambda: is_here(folder, Version(1, 6)), "the policy")
         word = watcher.word()
         assert word is not None
-        assert (word.logins, word.contributor, word.transport) == (1, "anna")
+        assert (word.logins, word.contributor) == (1, "anna")
         assert watcher.end(signal.SIGTERM) == 0
     assert sshd.logins() == 1
     assert len(list(Inbox.of(shared, "anna").path.glob(f"new/{RUN}/0/*"))) == 5

@@ -64,6 +64,7 @@ def test_whole_checkpoints_come_by_a_key_that_was_granted_them_and_by_no_other(f
         (folder / "nets.safetensors").write_bytes(b"nets")
         files = {"nets.safetensors": {"bytes": 4, "sha256": hashlib.sha256(b"nets").hexdigest()}}
         (folder / "manifest.json").write_text(json.dumps({"files": files}))
+        (run / "run.json").write_text(json.dumps({"run_id": RUN}))
         (folder.parents[3] / "checkpoints").symlink_to(run)
         (folder / "link").symlink_to(run / "secret")
 

@@ -321,6 +321,7 @@ def test_an_rsync_that_knows_only_what_macs_does_is_enough(site: Site, tmp_path:
     publish_one(site.shared, 1, 1)
     curve(site.shared.slot(RUN, 0), 0)
     save(site.shared.path.parent, "0/1/500")
+    (site.shared.path.parent / "run.json").write_text(json.dumps({"run_id": RUN}))
     done = site.pull("--checkpoints", "--bwlimit", "5000")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "calls").read_text().count("--bwlimit=5000") >= 4
