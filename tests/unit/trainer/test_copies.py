@@ -144,6 +144,14 @@ def test_all_that_is_gone_is_one_sentence_also_where_the_job_ends_before(tmp_pat
     assert f"{without}; this training is no longer bit for bit" in sentence
 
 
+def test_an_adoption_that_is_lost_keeps_the_slot_from_none(tmp_path):
+    slot = Resumed(tmp_path, Adopted(350, 0, 0, 90, "a" * 64, 0.3), adopt=True)
+    intake = slot.intake()
+    assert not intake.adoptions.may(400)
+    intake.take(state(400))
+    assert intake.adoptions.may(400)
+
+
 @pytest.mark.parametrize(
     "entry",
     [Adopted(250, 0, 0, 90, "a" * 64, 0.3), Mixed(250, (MixedPeer(0, 0, 90, "a" * 64, 1.0),), 0.1)],

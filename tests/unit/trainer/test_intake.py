@@ -41,7 +41,7 @@ from trainer.sharing import journal as intakelog
 from trainer.sharing.ingest import Ingester
 from trainer.sharing.journal import Adopted, Mixed, MixedPeer, Removed, Taken, TakenFromPeer
 from trainer.sharing.judge import LEAST, judge
-from trainer.sharing.reader import Reader
+from trainer.sharing.reader import WITH_A_LIE, Reader
 from trainer.sharing.segment import encode, name_of
 from trainer.sharing.spotcheck import Redone
 from trainer.training.features.inflow import intake as intake_module
@@ -678,3 +678,14 @@ class TestTheLoop:
                 assert leave(again, left_at) == [whose]
             again.round()
         assert store.held(inbox_of(job, "eve").path, NOW)
+
+    def test_who_lies_again_while_the_rows_leave_must_leave_once_more(self, job):
+        send(job.shared_dir, "eve", job.run_id, lie(job, 1))
+        door = Door(job, checked=True).round()
+        door.removals.take_out(lambda who: door.removals.begin(who, WITH_A_LIE) == [], 120)
+        door.round()
+        for attempt, start, whose in ((1, 130, ["eve"]), (2, 150, [])):
+            later = Job(job.run_dir, 0, attempt, run_id=job.run_id, accepts_contributions=True)
+            assert leave(Door(later, checked=True, start=(0, start)).round()) == whose
+            assert leave(door, 140) == whose
+            door.round()
