@@ -196,6 +196,7 @@ def test_a_folder_that_stays_unreadable_ends_no_training_and_the_next_job_evalua
         unreadable(patch, *[STALE] * 9999)
         first = Attempt(tmp_path)
         assert (first.code, first.evaluated, first.last_progress["step"]) == (HANDED_OVER, [], 600)
+        assert len(first.told("the evaluation of step 300 waits (Stale file handle)")) == 1
     assert Attempt(tmp_path).evaluated == [300, 600]
 
 
