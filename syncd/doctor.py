@@ -23,7 +23,7 @@ from syncd.laptop.lock import holder
 from syncd.laptop.status import read_status
 from syncd.remote import Remote
 from syncd.shared.inbox import InboxLimits
-from syncd.transports import open_transport
+from syncd.transports.factory import open_transport
 from syncd.wire.protocol import Standing
 
 #: A mirror keeps three policies a slot, and an outbox of 256 MiB: below this they may not find room.

@@ -20,7 +20,7 @@ import secrets
 import time
 from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
@@ -30,6 +30,9 @@ from syncd.errors import ConfigError, StorageError
 from syncd.shared.disk import writing
 from syncd.shared.layout import NAME, SHA256, SLOT, files_in, folder_names, read_hint
 from syncd.wire.protocol import SegmentVerdict
+
+if TYPE_CHECKING:
+    from watchdog.observers.api import BaseObserver
 
 #: A living client's word (DIR/state/status.json) is 5 s old at most, or as old as one try to connect takes.
 SILENT_AFTER_S = 90.0
@@ -276,3 +279,28 @@ def _write_private(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def observe(folder: Path, tell: Callable[[], None]) -> BaseObserver | None:
+    """Call `tell`, in another thread, when something comes into `folder` or below it, until what is returned is told to
+    `stop`. None where this system refuses (inotify's limits, a foreign file system): looking now and then is enough.
+    """
+    from watchdog.events import FileSystemEvent, FileSystemEventHandler
+    from watchdog.observers import Observer
+
+    class Handler(FileSystemEventHandler):
+        def on_created(self, event: FileSystemEvent) -> None:  # noqa: ARG002 - whatever it is, somebody looks
+            tell()
+
+        def on_moved(self, event: FileSystemEvent) -> None:  # noqa: ARG002 - as above
+            tell()
+
+    observer = Observer()
+    observer.daemon = True
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        observer.schedule(Handler(), str(folder), recursive=True)
+        observer.start()
+    except OSError:
+        return None
+    return observer

@@ -33,7 +33,7 @@ from syncd.access.survey import program_line
 from syncd.errors import ConfigError, LoginRefusedError, SyncError
 from syncd.laptop.backoff import Backoff, made_progress, stops
 from syncd.remote import Remote, is_absolute_path
-from syncd.transports import EXIT_NOT_FOUND, EXIT_REFUSED, explain, ssh_words, typed_ssh
+from syncd.transports.openssh import EXIT_NOT_FOUND, EXIT_REFUSED, explain, ssh_words, typed_ssh
 from syncd.wire.streams import ChildStream
 from viewer.errors import LostError, NotReachable, UsageError, ViewerError
 from viewer.live.hub import Hub

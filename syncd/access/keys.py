@@ -25,7 +25,7 @@ from anchorleg.words import printable
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, StorageError
 from syncd.remote import Remote
 from syncd.shared.disk import make_own_folder, writing
-from syncd.transports import EXIT_SSH, explain, ssh_words, typed_ssh
+from syncd.transports.openssh import EXIT_SSH, explain, ssh_words, typed_ssh
 from syncd.wire.streams import run_bounded
 
 #: ssh-keygen and `ssh -G` touch local files only.

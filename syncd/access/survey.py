@@ -15,7 +15,7 @@ from typing import Any
 
 from syncd.errors import RemoteError
 from syncd.remote import is_absolute_path
-from syncd.transports import EXIT_NOT_FOUND
+from syncd.transports.openssh import EXIT_NOT_FOUND
 
 _MARK = "anchorleg-survey:"
 #: Not with `echo`: dash's turns the \n in a JSON text into a new line.

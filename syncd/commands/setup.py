@@ -191,7 +191,7 @@ def _surveyed(place: Remote, where: Endpoint, own: OwnKey, command: str | None) 
 
 def _tried(place: Remote, name: str) -> tuple[str | None, int]:
     """(how the other side calls us, policies on offer), over a real connection."""
-    from syncd.transports import OpensshTransport
+    from syncd.transports.openssh import OpensshTransport
 
     transport = OpensshTransport(place, name)
     try:

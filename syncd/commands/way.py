@@ -78,7 +78,7 @@ def _takes_in(inboxes: Path) -> bool:
 
 def connect(settings: Settings, place: Remote, way: Way) -> Session:
     """Errors: as `open_transport`."""
-    from syncd.transports import open_transport
+    from syncd.transports.factory import open_transport
 
     return open_transport(place, client=settings.name or default_name(), bwlimit=way.over(settings).bwlimit)
 

@@ -22,7 +22,7 @@ from syncd.laptop.exchange import RELIST_AFTER_S, Exchange, ExchangeCounts
 from syncd.laptop.liveagents import LiveAgents
 from syncd.laptop.mirror import Arrival, Mirror
 from syncd.laptop.status import StatusWriter
-from syncd.outbox import Outbox
+from syncd.outbox import Outbox, observe
 from syncd.shared.disk import disk_errors
 from syncd.wire.session import Session
 
@@ -125,6 +125,7 @@ class Client:
         self._agents = LiveAgents(
             self._mirror, say=self._voice_trouble, pull=wishes.pull, push=wishes.push, monotonic=steady
         )
+        self._transport: Session | None = None
         self._was_live = False
         self._last_said = ""
         self._clock_offset_s: float | None = None
@@ -132,11 +133,19 @@ class Client:
 
     def watch(self) -> None:
         """Until a signal's exception, or an error that a person must mend, comes out of it."""
+        observer = observe(self._outbox.path / "new", self._interrupt) if self._wishes.push else None
         try:
             while True:
                 self._one_connection()
         finally:
+            if observer is not None:
+                observer.stop()
             self.writer.tell("stopped", next_try_at=None)
+
+    def _interrupt(self) -> None:
+        """Listen no longer: something is there to send. From the observer's thread."""
+        if (transport := self._transport) is not None:
+            transport.interrupt()
 
     def _tidy(self) -> None:
         """As `_tidied`, where it is time to."""
@@ -152,7 +161,7 @@ class Client:
         began = self._moment()
         exchange: Exchange | None = None
         try:
-            transport = self._connect()
+            transport = self._transport = self._connect()
             try:
                 transport.tick = self.writer.write
                 self.writer.connected(transport.name)
@@ -160,6 +169,7 @@ class Client:
                 with disk_errors(self._folder):
                     self._live(exchange)
             finally:
+                self._transport = None
                 transport.close()
                 facts = transport.facts()
                 self._backoff = replace(self._backoff, spread_s=facts.spread_s)

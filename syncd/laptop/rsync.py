@@ -40,7 +40,7 @@ from syncd.shared.layout import Shared
 from syncd.shared.manifest import MAX_MANIFEST_BYTES
 from syncd.shared.saved import SavedAt, newest_saved, path_in_run, run_id_of, slots_in
 from syncd.store import hinted, parse_manifest
-from syncd.transports import EXIT_SSH, explain, ssh_words, typed_ssh
+from syncd.transports.openssh import EXIT_SSH, explain, ssh_words, typed_ssh
 from syncd.wire.protocol import REFUSED_PREFIX
 from syncd.wire.streams import run_bounded
 from syncd.wire.transport import MAX_CURVES_BYTES, MAX_FILES, Offer

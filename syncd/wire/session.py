@@ -86,7 +86,7 @@ class Session:
         self._counted: list[str] = []
         self._answers: dict[str, Message] = {}
         self._asked: set[str] = set()
-        self._closing = False
+        self._closing = self._is_interrupted = False
         self._reader = threading.Thread(target=self._read, name=f"syncd {name}", daemon=True)
         self._reader.start()
         try:
@@ -117,7 +117,10 @@ class Session:
         for message in self._acknowledgements():
             self.say(message)
         with self._changed:
-            self._changed.wait_for(lambda: self._failure or self._arrivals or self._live, timeout_s)
+            self._changed.wait_for(
+                lambda: self._failure or self._arrivals or self._live or self._is_interrupted, timeout_s
+            )
+            self._is_interrupted = False
             if self._failure is not None:
                 raise self._failure
             return self._arrivals.take_news()
@@ -125,6 +128,12 @@ class Session:
     def counted(self, verdicts: Sequence[SegmentVerdict]) -> None:
         """These are counted here, durably: the other side hears so with the next `wait` or `close`. Never raises."""
         self._counted += [verdict.sha256 for verdict in verdicts]
+
+    def interrupt(self) -> None:
+        """End the `wait` under way, or the next one, at once. For any thread; never raises."""
+        with self._changed:
+            self._is_interrupted = True
+            self._changed.notify_all()
 
     def take_live(self) -> list[Frame]:
         """What has come about agents at play since the last call, in order: of each agent the newest."""

@@ -21,7 +21,7 @@ from syncd.laptop.checkpoints import ServedCheckpoints, fetch_newest
 from syncd.laptop.mirror import blob_of
 from syncd.laptop.rsync import RsyncPull
 from syncd.shared.inbox import Inbox
-from syncd.transports import open_transport
+from syncd.transports.factory import open_transport
 from syncd.wire.protocol import REFUSED_EXIT_CODE
 from syncd.wire.transport import Offer
 

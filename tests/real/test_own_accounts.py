@@ -28,7 +28,7 @@ from syncd.shared.counts import Counts
 from syncd.shared.inbox import Inbox
 from syncd.shared.incoming import Incoming, make_incoming
 from syncd.shared.layout import Shared
-from syncd.transports import open_transport
+from syncd.transports.factory import open_transport
 from syncd.wire.session import Session
 from syncd.wire.transport import Receipt
 

@@ -27,14 +27,18 @@ from syncd.wire.protocol import DEAD_AFTER_S
 from syncd.wire.session import Session
 from syncd.wire.transport import Offer
 
-CARRIERS = ["local", "openssh"]
+CARRIERS = ["local", "openssh", "paramiko"]
 NOW = time.time()
 
 
 @pytest.fixture
-def far(request: pytest.FixtureRequest, tmp_path: Path, new_sshd: Callable[..., Sshd]) -> FarSide:
+def far(
+    request: pytest.FixtureRequest, tmp_path: Path, new_sshd: Callable[..., Sshd], monkeypatch: pytest.MonkeyPatch
+) -> FarSide:
     """The other side, through the transport that the test is run for."""
     carrier = request.param
+    if carrier == "paramiko":
+        monkeypatch.setattr("syncd.transports.factory.which", lambda _: None)
     shared = store.Shared(tmp_path / "shared")
     shared.path.mkdir()
     scratch = tmp_path / "scratch"
@@ -232,7 +236,7 @@ def test_a_server_killed_in_the_middle_leaves_a_part_that_is_gone_on_with(far, c
 CLIENT_PROGRAM = """
 import sys
 from syncd.remote import Remote
-from syncd.transports import open_transport
+from syncd.transports.factory import open_transport
 transport = open_transport(Remote.model_validate_json(sys.argv[1]), client="anna")
 transport.listing()
 print("listening", flush=True)

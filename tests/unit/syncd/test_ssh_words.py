@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from needs import need
 
-from syncd import transports
 from syncd.errors import (
     LoginRefusedError,
     SecondFactorError,
     UnreachableError,
 )
 from syncd.remote import Remote
-from syncd.transports import OpensshTransport, explain, server_command, ssh_command, ssh_words
+from syncd.transports import openssh as transports
+from syncd.transports.openssh import OpensshTransport, explain, server_command, ssh_command, ssh_words
 
 SAID = json.loads((Path(__file__).parents[2] / "fixtures/ssh/openssh-9.2p1.json").read_text())
 UNKNOWN = "Connection closed by UNKNOWN port 65535\r\n"

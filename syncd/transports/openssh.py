@@ -1,12 +1,9 @@
-"""Ways to the other side: our frames through the system's `ssh`, with all it brings (~/.ssh/config, jump hosts, second
-factors, agents), or to a child of ours for a folder that this machine mounts.
-"""
+"""Frames through the system's `ssh`, with all it brings: ~/.ssh/config, jump hosts, second factors, agents."""
 
 from __future__ import annotations
 
 import re
 import shlex
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -126,36 +123,6 @@ _WORDS: tuple[tuple[str, Callable[[str, str, re.Match[str]], SyncError]], ...] =
         lambda place, _, found: UnreachableError("connection.broke", place=place, why=found[0]),
     ),
 )
-
-
-def open_transport(remote: Remote, *, client: str, bwlimit: int = 0) -> Session:
-    """Connect, and return the session: its other side has answered.
-
-    `client`: how this machine calls itself; where the folder's owner logs in, the inbox there has this name.
-    `bwlimit`: KiB a second each way, 0 for no limit.
-    Errors: UnreachableError, HostKeyError, LoginRefusedError, RemoteError, ConfigError.
-    """
-    return (LocalTransport if remote.is_local else OpensshTransport)(remote, client, bwlimit)
-
-
-class LocalTransport(Session):
-    """`remote` has no host: `syncd serve` as a child of ours, the same frames, no ssh."""
-
-    def __init__(self, remote: Remote, client: str, bwlimit: int = 0) -> None:
-        command = [sys.executable, "-P", "-m", "syncd", "serve", "--shared", remote.path]
-        try:
-            stream = ChildStream(command, _explain_local)
-        except OSError as error:
-            raise RemoteError("server.no-python", program=sys.executable, why=error.strerror) from error
-        super().__init__("local", stream, client, place=remote.path, logins=0, bwlimit=bwlimit)
-        self.server_pid = stream.pid
-
-
-def _explain_local(code: int | None, said: str) -> SyncError:
-    last = next((line.strip() for line in reversed(said.splitlines()) if line.strip()), "")
-    if code in {0, None} or code < 0:
-        return UnreachableError("server.ended", place="this machine", why=last or "it said nothing")
-    return RemoteError("server.not-started", place="this machine", why=last or f"exit code {code}")
 
 
 class OpensshTransport(Session):
