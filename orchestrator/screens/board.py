@@ -37,7 +37,7 @@ REST = 50.0
 #: What of an event is told; the rest is for programs, or may name files.
 _FACTS = (
     "at", "kind", "slot", "attempt", "job_id", "node", "verdict", "cause", "step", "start_step", "checkpoint_step",
-    "ended_at",
+    "ended_at", "what", "value",
 )  # fmt: skip
 #: What looks like a file's place, as the scheduler's words and commands have it.
 _PATH = re.compile(r"""(?<!\w)(~\w*|\$\{?\w+\}?|\.{1,2})?/[^\s"'`<>()\[\]{},;:]+""")

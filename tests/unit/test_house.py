@@ -37,7 +37,7 @@ DOORS = {
         "orchestrator.errors",
         # Another machine's viewer: started over there as syncd's own server is, and tried again as that is.
         *(f"syncd.{name}" for name in ("access.settings", "access.survey", "errors", "laptop.backoff", "remote")),
-        *(f"syncd.{name}" for name in ("transports", "wire.streams")),
+        *(f"syncd.{name}" for name in ("transports.openssh", "wire.streams")),
         "syncd.laptop.status",
         "syncd.laptop.views",
         "syncd.shared.counts",
