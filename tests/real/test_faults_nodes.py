@@ -154,3 +154,21 @@ def test_what_the_run_itself_has_lost_accuses_no_node(
     assert relay.ended(controller) == 0, relay.output()
     assert {event["verdict"] for event in relay.events("ended")} == {"handed over", "crashed", "finished"}
     assert relay.events("node excluded") == []
+
+
+@pytest.mark.long
+def test_a_suspended_job_is_shown_as_such_and_without_a_rate(slurm: SlurmCluster, new_relay: NewRelay) -> None:
+    relay = on_slurm(new_relay, slurm, total=TOTAL, held_at=10)
+    controller = relay.spawn("start")
+    relay.wait_for_step(10)
+    job = relay.read("claim", 0)["job_id"]
+
+    slurm.ask("scontrol", "suspend", job)
+    relay.wait_for(lambda: relay.status()["slots"][0]["state"] == "suspended", "the look that shows it")
+    assert relay.status()["slots"][0]["rate"] is None
+    slurm.ask("scontrol", "resume", job)
+    relay.wait_for(lambda: relay.status()["slots"][0]["state"] == "running", "the look that shows it running")
+    relay.release()
+
+    assert relay.ended(controller) == 0, relay.output()
+    relay.assert_exactly_once(TOTAL)

@@ -7,7 +7,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 
 import paramiko
 import pytest
@@ -16,7 +16,8 @@ from policies import RUN
 from refused import refused
 from restricted import SECRET, Friend
 
-from syncd.errors import GoneError
+from syncd.access import gate
+from syncd.errors import GoneError, UnreachableError
 from syncd.laptop.checkpoints import ServedCheckpoints, fetch_newest
 from syncd.laptop.mirror import blob_of
 from syncd.laptop.rsync import RsyncPull
@@ -182,3 +183,44 @@ def test_rsync_is_refused_with_what_to_use_instead(friend: Friend):
         RsyncPull(friend.remote(), friend.here / "mirror").look()
     assert friend.files() == before
     assert not (friend.here / "got").exists()
+
+
+@pytest.mark.long
+def test_two_keys_of_one_name_are_one_contributor(friend: Friend):
+    """Two laptops of one person: one inbox, one standing, and as many connections as one has."""
+    other = friend.server.new_client("alices-desktop", options=None)
+    friend.allow(also=other.public_key)
+    remotes = [friend.remote(), friend.remote().model_copy(update={"key": other.key, "ssh_config": other.config})]
+    with ExitStack() as lines:
+        first, second = (lines.enter_context(closing(open_transport(one, client="x"))) for one in remotes)
+        assert {line.facts().contributor for line in (first, second)} == {"alice"}
+        mine, theirs = friend.segment(1), friend.segment(2)
+        receipts = [*first.send([(mine, RUN, 0)]), *second.send([(theirs, RUN, 0), (mine, RUN, 0)])]
+        assert all(receipt.stored for receipt in receipts)
+        inbox = Inbox.of(friend.shared, "alice")
+        assert {path.name for path in inbox.waiting(RUN, 0, now=1.0)} == {mine.name, theirs.name}
+        friend.as_owner(lambda: inbox.write_verdict(mine.name, accepted=True, now=1.0))
+        assert [len(line.listing().verdicts) for line in (first, second)] == [1, 1]
+        for _ in range(gate.CONNECTIONS - 2):
+            lines.enter_context(closing(open_transport(remotes[1], client="x")))
+        with pytest.raises(UnreachableError):
+            open_transport(remotes[0], client="x")
+
+
+def test_a_groups_folder_is_the_groups_to_read_whatever_the_owners_umask(friend: Friend):
+    """Of an account whose shell closes all it makes: the learner may be another member of the group."""
+    for folder in (friend.shared.path, *friend.shared.path.rglob("*")):
+        if folder.is_dir():
+            folder.chmod(0o2750)
+    shutil.rmtree(friend.inbox, ignore_errors=True)
+    friend.allow(before="umask 077; ")
+    with closing(open_transport(friend.remote(), client="alice")) as line:
+        [receipt] = line.send([(friend.segment(), RUN, 0)])
+        assert receipt.stored
+    made = [friend.inbox, *friend.inbox.rglob("*")]
+    assert len(made) > 4
+    folders, files = (
+        {path.stat().st_mode & 0o7777 for path in made if path.is_dir() is is_one} for is_one in (True, False)
+    )
+    assert (folders, files) == ({0o2750}, {0o640})
+    assert {path.stat().st_gid for path in made} == {friend.shared.path.stat().st_gid}

@@ -61,8 +61,9 @@ class A2C(Algorithm):
 
     @torch.no_grad()
     def gradients(self, batch: Minibatch) -> Tensor:
-        """Leave the gradients of policy_loss + value_coef · value_loss - entropy_coef · entropy in `nets.learned`; returns
-        `METRICS`.
+        """Leave the gradients of policy_loss + value_coef · value_loss - entropy_coef · entropy in `nets.learned`.
+
+        Returns `METRICS`, of the batch.
         """
         settings, size = self.settings, len(batch.log_prob)
         now = self.nets.evaluate(batch.inputs, batch.action)

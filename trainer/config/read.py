@@ -12,6 +12,7 @@ import difflib
 import json
 import re
 import typing
+import unicodedata
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -37,6 +38,10 @@ _PLAIN = {
     "int": re.compile(r"[-+]?(0|[1-9][0-9]*)\Z"),
     "float": re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z"),
 }
+
+
+#: Quotes and blanks that editors put in the place of ASCII's.
+_FOREIGN = set("\u201c\u201d\u201e\u2018\u2019\u201a\u00ab\u00bb\u00a0\u202f\u200b\ufeff")
 
 
 class DocumentError(NamedError):
@@ -137,7 +142,8 @@ def read_document(path: Path) -> dict[str, Any]:
         else:
             value = json.loads(text, object_pairs_hook=_each_once)
     except json.JSONDecodeError as error:
-        raise DocumentError("document.no-json", line=error.lineno, column=error.colno, why=error.msg) from None
+        why = _foreign(text[error.pos :][:1]) or error.msg
+        raise DocumentError("document.no-json", line=error.lineno, column=error.colno, why=why) from None
     except yaml.YAMLError as error:
         why = " ".join(str(error).split())
         raise DocumentError("document.no-yaml", why=why) from None
@@ -155,6 +161,14 @@ def text_of(data: bytes) -> str:
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise DocumentError("document.no-utf8", line=line) from None
+
+
+def _foreign(letter: str) -> str:
+    """What to type in the place of a foreign quote or blank; "" of other letters."""
+    if letter not in _FOREIGN or not letter:
+        return ""
+    name = f"{unicodedata.name(letter).lower()} (U+{ord(letter):04X})"
+    return f"here is a {name}: type a straight quote, or an ordinary space, in its place"
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -178,6 +192,13 @@ def _loader() -> Any:
                 key.tag = "tag:yaml.org,2002:str"
             _each_once([(str(key.value), None) for key, _ in node.value])
             return super().construct_mapping(node, deep)
+
+        def construct_scalar(self, node: Any) -> Any:
+            plain = node.value if isinstance(node.value, str) and node.style is None else ""
+            if why := _foreign(plain[:1]) or _foreign(plain[-1:]):
+                at = node.start_mark
+                raise DocumentError("document.foreign-letter", line=at.line + 1, column=at.column + 1, why=why)
+            return super().construct_scalar(node)
 
     return Loader
 

@@ -144,10 +144,10 @@ class EvaluatorProcess:
                 return None
             self.end()
             raise EvaluatorError("evaluator.silent", minutes=SILENCE_S / 60)
-        self._lifeline.close()
+        said = os.pread(self._errors.fileno(), 2**16, max(0, os.fstat(self._errors.fileno()).st_size - 2**16))
+        self._close()
         if self._result is not None:
             return self._result
-        said = os.pread(self._errors.fileno(), 2**16, max(0, os.fstat(self._errors.fileno()).st_size - 2**16))
         words = [line.strip() for line in said.decode(errors="replace").splitlines() if line.strip()]
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
         raise EvaluatorError("evaluator.ended", how=f"{how}: {words[-1]}" if words else how)
@@ -161,6 +161,12 @@ class EvaluatorProcess:
         """Kill it. Its workers see their sockets close."""
         self._process.kill()
         self.wait(_END_S)
+        self._close()
+
+    def _close(self) -> None:
+        for file in (self._lifeline, self._out, self._errors):
+            with contextlib.suppress(OSError):  # a pipe that nobody reads any more
+                file.close()
 
     def _hear(self) -> None:
         """Take whole lines in. Not by its own place in the file, which is the writer's."""

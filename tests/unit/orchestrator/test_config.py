@@ -186,3 +186,16 @@ class TestANewOne:
     ) -> None:
         write_config(tmp_path / "new.json", asked, force=False, out=Console(file=io.StringIO()))
         assert json.loads((tmp_path / "new.json").read_text())["slurm"]["partition"] == chosen
+
+    @pytest.mark.parametrize(("without_gpus", "chosen"), [(True, ("ours", 0)), (False, ("closed", 1))])
+    def test_a_partition_with_gpus_is_for_a_torch_that_can_use_them(
+        self, tmp_path: Path, sinfo: Path, monkeypatch: pytest.MonkeyPatch, without_gpus: bool, chosen: tuple[str, int]
+    ) -> None:
+        monkeypatch.setattr("orchestrator.init.has_torch_without_gpus", lambda _: without_gpus)
+        shown = sinfo.read_text().replace('case " $* " in *" -a "*)', "case all in all)")
+        sinfo.write_text(shown)
+        said = io.StringIO()
+        write_config(tmp_path / "new.json", None, force=False, out=Console(file=said))
+        slurm = json.loads((tmp_path / "new.json").read_text())["slurm"]
+        assert (slurm["partition"], slurm["gpus"]) == chosen
+        assert ("without CUDA" in said.getvalue()) is without_gpus

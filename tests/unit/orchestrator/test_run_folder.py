@@ -149,6 +149,23 @@ class TestBegin:
         with pytest.raises(RunFolderError, match=r"run\.json"):
             load_run(run_dir)
 
+    @pytest.mark.parametrize(
+        ("folder", "run_dir", "runtimes"),
+        [("a", "b,c", ["apptainer", "singularity"]), ("a:b", "/c", ["apptainer", "ch-run"]), ("a,b", "/c,d", [])],
+    )
+    def test_a_name_that_would_end_in_the_middle_of_a_bind_is_refused(
+        self, tmp_path: Path, folder: str, run_dir: str, runtimes: list[str]
+    ) -> None:
+        path = tmp_path / folder / "c.json"
+        for runtime in runtimes:
+            config = a_config(run_dir=run_dir, container={"image": "x.sif", "runtime": runtime})
+            with refused("container.separator"):
+                run_dir_of(config, path)
+        alone = a_config(run_dir=run_dir)
+        charliecloud = a_config(run_dir=run_dir, container={"image": "x", "runtime": "ch-run"})
+        for config in (alone,) if "ch-run" in runtimes else (alone, charliecloud):
+            assert run_dir_of(config, path).path.name == Path(run_dir).name
+
 
 def rewritten(run_dir: RunDir, **training: Any) -> Run:
     """As if the run had been begun with these settings where they were good."""

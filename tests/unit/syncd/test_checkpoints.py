@@ -16,6 +16,7 @@ from syncd.laptop.checkpoints import ServedCheckpoints, fetch_newest
 from syncd.remote import Remote
 from syncd.store import Shared
 from syncd.transports.factory import LocalTransport
+from syncd.wire.protocol import SavedSlot, SavedThere
 
 RUN = "mine-11111111"
 
@@ -120,3 +121,17 @@ def test_a_checkpoint_is_durable_before_it_has_its_name(run, pull, tmp_path, mon
     files = {f"fsync 200.part/{path.name} ({path.stat().st_size})" for path in there.iterdir()}
     assert files <= set(asked[:-3])
     assert asked[-3:] == ["fsync 200.part", "replace 200.part → 200", "fsync ."]
+
+
+def test_a_server_that_names_the_same_slots_again_keeps_nobody(session, monkeypatch):
+    asked = []
+    assert not session.saved(1_000_000).slots  # behind the last there may be
+
+    def saved(slot):
+        asked.append(slot)
+        assert len(asked) < 9
+        return SavedThere(run_id=RUN, slots=(SavedSlot(slot=999_999, saved=((0, 10, 5),)),))
+
+    monkeypatch.setattr(session, "saved", saved)
+    assert list(ServedCheckpoints(session).saved()) == [999_999]
+    assert asked == [0, 1_000_000]

@@ -191,3 +191,15 @@ def test_bad_files_of_one_account_cost_another_no_more_than_its_turn(shared):
         given(shared, b"bob %d" % number, BOB)
     assert len(collect(shared, most=6)) == 3
     assert len(list(folder.iterdir())) == 17
+
+
+def test_nothing_of_who_was_dropped_is_opened(shared, monkeypatch):
+    given(shared, b"the first")
+    collect(shared)
+    for number in range(5):
+        given(shared, b"more %d" % number)
+    (shared.incoming(RUN, 0) / "notes.txt").touch()
+    Inbox.of(shared, ME).drop(by="the owner", now=NOW)
+    monkeypatch.setattr(incoming_module, "_take", None)
+    assert collect(shared) == []
+    assert list(shared.incoming(RUN, 0).iterdir()) == []

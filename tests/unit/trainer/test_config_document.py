@@ -17,6 +17,8 @@ from orchestrator.errors import ConfigError
 from trainer.config.read import read_document, read_section
 from trainer.errors import ConfigError as TrainerConfigError
 
+QUOTE = re.compile(r"U\+(2018|201C|00A0)")
+
 
 def a_yaml(folder: Path, text: str) -> Path:
     path = folder / "run.yaml"
@@ -142,3 +144,32 @@ def test_what_was_typed_is_not_told_as_the_files(tmp_path: Path) -> None:
 def test_numbers_of_slots_may_be_names(tmp_path: Path) -> None:
     config = load_config(a_yaml(tmp_path, "slots: 2\nslot_overrides:\n  1:\n    seed: 9\n"))
     assert config.training_of(1).model_dump(exclude_unset=True)["seed"] == 9
+
+
+def test_many_names_are_looked_at_once_each(tmp_path: Path) -> None:
+    """By pairs these would take hours."""
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({f"n{number}": 0 for number in range(300_000)}))
+    assert len(read_document(path)) == 300_000
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "wrong", "fields"),
+    [
+        ("run.json", b'{\n "run_name": "Gr\xfc\xdfe"}', "document.no-utf8", {"line": 2}),
+        ("run.yaml", b"a: 1\nb: Gr\xfc\xdfe", "document.no-utf8", {"line": 2}),
+        ("run.json", "{\u201crun_name\u201d: 1}".encode(), "document.no-json", {"column": 2, "why": QUOTE}),
+        ("run.json", '{"a": \u2018x\u2019}'.encode(), "document.no-json", {"column": 7, "why": QUOTE}),
+        ("run.json", '{\n\u00a0"a": 1}'.encode(), "document.no-json", {"line": 2, "why": QUOTE}),
+        ("run.yaml", "a: \u201cgpu\u201d".encode(), "document.foreign-letter", {"column": 4, "why": QUOTE}),
+        ("run.yaml", "b: 1\n\u00a0a: 2".encode(), "document.foreign-letter", {"line": 2, "why": QUOTE}),
+        ("run.yaml", "a: gpu\u00a0".encode(), "document.foreign-letter", {"column": 4, "why": QUOTE}),
+    ],
+)
+def test_what_they_put_into_it_is_told_with_what_to_do(
+    tmp_path: Path, name: str, data: bytes, wrong: str, fields: dict[str, Any]
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+    with refused(wrong, **fields):
+        read_document(path)

@@ -149,3 +149,11 @@ def test_the_files_of_many_attempts_are_bounded_and_a_torn_end_is_left_out(tmp_p
     assert [seed for seed in range(12) if known.has(trace(200 + seed))] == [7, 8, 9, 10, 11]
     assert not known.has(trace(7))
     assert [path.name for job in jobs[:3] for path in job.attempt_dir.iterdir()] == [FILE]
+
+
+@given(st.integers(0, 100), st.lists(st.integers(-5, 5), min_size=40, max_size=40))
+def test_no_edge_of_a_unit_hides_what_is_near(seed, shift):
+    known, one = Traces(), trace(seed)
+    known.add(one)
+    moved = (one.actions.astype(np.int16) + np.array(shift).reshape(10, 4)).clip(-100, 100).astype(np.int8)
+    assert known.has(replace(one, actions=moved))

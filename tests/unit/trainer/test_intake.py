@@ -204,6 +204,11 @@ class TestTheShareOfABatch:
             assert 0 < batch.reward.sum() <= 0.3 * TRAINING.algorithm.batch_size
             assert (batch.task[batch.reward > 0] == 1).all()
 
+    def test_who_pays_less_gives_less_and_the_rest_is_the_runs_own(self):
+        sizes = np.array([[500, 500], [500, 500]])
+        found = parts(np.full(2, 100), np.full(2, 1000), RingSizes.of(sizes, np.array([[1.0, 0.5], [0.0, 1.0]])))
+        assert found.tolist() == [[15, 7.5], [0, 15]]
+
 
 def rewards(values):
     return st.lists(st.integers(-3, 3), min_size=1, max_size=9).map(values)
@@ -258,6 +263,20 @@ class TestWhatRowsPay:
         assert (again.ring_sizes.weights == others.ring_sizes.weights).all()
         del saved["paid"]
         assert gone_on_with(saved).weights_of("alice").tolist() == [1, 1, 1]
+
+    def test_a_few_rows_of_it_cost_little(self):
+        others = self.given(self.experience([1, 2, 3, 4]), "honest", 0, 10)
+        assert 0.9 < others.weights_of("honest")[0] < 1
+
+    def test_without_rows_of_ones_own_task_nobody_is_judged(self):
+        experience = self.experience([1])
+        assert experience.pays(1, np.ones(3, np.float32)) is None
+        assert self.given(experience, "alice", 0, 3, task=1).paid == {}
+
+    def test_of_whom_nothing_is_there_nothing_is_remembered(self):
+        others = self.given(self.experience([1, 2]), "alice", 0, 30)
+        others.drop("alice")
+        assert others.paid == {}
 
 
 def rows_of(others, who):
