@@ -9,14 +9,6 @@ import sys
 import pytest
 from daemons import PATIENCE_S
 
-MORE = (
-    "trainer evaluate run --goals 1",
-    "trainer export run --out policy.safetensors",
-    "orchestrator status --help",
-    "syncd --help",
-)
-
-
 pytest.importorskip("torch")
 pytest.importorskip("matplotlib")
 
@@ -64,9 +56,3 @@ def go_through(folder, hostile):
 def test_no_command_ends_by_a_variable_that_was_set_for_others(tmp_path):
     go_through(tmp_path, HOSTILE)
     assert (tmp_path / "curves.png").stat().st_size > 0
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", HOSTILE)
-def test_nor_by_one_of_them_alone(tmp_path, name):
-    go_through(tmp_path, {name: HOSTILE[name]}, *MORE)

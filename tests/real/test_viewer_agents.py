@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from agents_on_page import PICTURES, a_mirror, middle_of_red, moves, playing, said, tile
-from browser import Pages, a_viewer, complaints
+from browser import Pages, complaints
 from daemons import wait_for
 from fake_agents import EVERY_KIND, FakeAgent, a_header, a_jpeg, live_folder, put_scene, scene_bytes
 from policies import RUN
@@ -302,14 +302,10 @@ def test_without_webgl_the_numbers_are_told(pages: Pages, url: str, agent: FakeA
 
 
 @pytest.mark.long
-def test_who_trains_no_more_is_not_said_to_be_in_training(
-    pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str]
-) -> None:
-    agent = FakeAgent(live_folder(shared, RUN, 0))
-    with a_viewer(tmp_path, str(shared), env=env) as url:
-        page = pages.open(url)
-        says(page, "for (const tile of value?.shown?.tiles ?? []) tile.at_work = false")
-        with playing(moves(agent)):
-            said(page, "s behind")  # what comes is shown, whatever is known of the job
-        tile(page).locator('.badge[data-state="stopped"]').wait_for()
-        assert "in training" not in tile(page).locator("figcaption").inner_text()
+def test_who_trains_no_more_is_not_said_to_be_in_training(pages: Pages, url: str, agent: FakeAgent) -> None:
+    page = pages.open(url)
+    says(page, "for (const tile of value?.shown?.tiles ?? []) tile.at_work = false")
+    with playing(moves(agent)):
+        said(page, "s behind")  # what comes is shown, whatever is known of the job
+    tile(page).locator('.badge[data-state="stopped"]').wait_for()
+    assert "in training" not in tile(page).locator("figcaption").inner_text()
