@@ -2,18 +2,53 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from anchorleg.job import HANDED_OVER
 from orchestrator.decisions.evidence import Beat, Claim, Duplicate, Evidence, Exit, Parent, Progress
 from orchestrator.decisions.models import Ledger, Slot
-from orchestrator.disk import read_record
+from orchestrator.disk import RECORDS_KEPT, Disk, read_record
 from orchestrator.executors.base import Frozen, JobState, Poll
 from orchestrator.run.rundir import RunDir
 
 #: What holds a whole traceback, also of a pool's worker: what it met stands in the first half.
 LOG_TAIL_BYTES = 16 << 10
+
+
+class _Files:
+    """The paths in one attempt's folder, asked for at every look, and what was in those of its files that are written
+    once: to join paths and to read them again would be half of a look's cost.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._paths: dict[str, Path] = {}
+        self._records: dict[str, tuple[object, Any]] = {}
+
+    def of(self, name: str) -> Path:
+        path = self._paths.get(name)
+        if path is None:
+            path = self._paths[name] = self.folder / name
+        return path
+
+    def record(self, model: type[Frozen], name: str, disk: Disk) -> Any:
+        """As `read_record`, of a file that seldom changes."""
+        path = self.of(name)
+        try:
+            version = disk.version(path)
+        except OSError:
+            return None
+        known = self._records.get(name)
+        if known is None or known[0] != version:
+            known = self._records[name] = version, read_record(model, path, disk)
+        return known[1]
+
+
+@lru_cache(maxsize=RECORDS_KEPT)
+def _files(run_path: Path, slot: int, attempt: int) -> _Files:
+    return _Files(RunDir(run_path).attempt(slot, attempt))
 
 
 def read_evidence(
@@ -23,22 +58,22 @@ def read_evidence(
 
     `token`: whose log to read while nobody has claimed the attempt. `with_log`: read it even without a bad end.
     """
-    disk, folder = run_dir.disk, run_dir.attempt(slot, attempt)
-    names = disk.names(folder)
+    disk, files = run_dir.disk, _files(run_dir.path, slot, attempt)
+    names = disk.names(files.folder)
     if not names:
         if not with_log or not token:
             return Evidence()
         return Evidence(log_tail=log_tail(run_dir, token), has_output=bool(output_files(run_dir, token)))
 
     def record(model: type[Frozen], name: str) -> Any:
-        return read_record(model, folder / name, disk) if name in names else None
+        return read_record(model, files.of(name), disk) if name in names else None
 
     heartbeat, ended = record(Beat, "heartbeat.json"), record(Exit, "exit.json")
-    claim = record(Claim, "claim")
-    parent = record(Parent, "parent.json")
+    claim = files.record(Claim, "claim", disk) if "claim" in names else None
+    parent = files.record(Parent, "parent.json", disk) if "parent.json" in names else None
     found = [record(Duplicate, name) for name in names if name.startswith("duplicate-") and name.endswith(".json")]
     duplicates = [one for one in found if one is not None]
-    published = disk.names(folder / "checkpoints") if "checkpoints" in names else ()
+    published = disk.names(files.of("checkpoints")) if "checkpoints" in names else ()
     steps = [int(name) for name in published if name.isdigit()]
     speaker = claim.token if claim is not None else token
     bad_end = ended is not None and ended.code not in {0, HANDED_OVER}
@@ -82,7 +117,7 @@ def newer_attempts(run_dir: RunDir, slot: Slot) -> list[int]:
     A slot that has a job gets none, so only the next number is looked for: the list of them all grows for ever.
     """
     known = slot.attempts[-1].number if slot.attempts else -1
-    if slot.occupied and not run_dir.disk.exists(run_dir.attempt(slot.index, known + 1)):
+    if slot.occupied and not run_dir.disk.exists(_files(run_dir.path, slot.index, known + 1).folder):
         return []
     names = run_dir.disk.names(run_dir.slot(slot.index) / "attempts")
     numbers = [int(name) for name in names if name.isdigit()]
