@@ -209,3 +209,8 @@ def test_without_ranks_nodes_and_tasks_are_the_users_to_ask_for_and_so_are_limit
     lines = a_script(RunConfig.model_validate({"slurm": {"extra": extra}})).splitlines()
     first = max(lines.index("#SBATCH --ntasks=1"), lines.index("#SBATCH --propagate=NONE"))
     assert all(lines.index(f"#SBATCH {option}") > first for option in extra), "sbatch takes the last one"
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_bash_gets_every_hostile_value_back_as_it_was(value: str) -> None:
+    assert echoed_by_bash(render("printf %s @{value}", {"value": value})) == value

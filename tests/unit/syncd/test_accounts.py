@@ -84,3 +84,13 @@ def test_nobody_else_says_whose_inbox_it_is(shared, names):
     os.chown(shared.accounts, BOB, -1)
     with pytest.raises(PermissionError, match="belongs to another account"):
         claim_inbox(shared, BOB)
+
+
+def test_no_link_is_followed_when_folders_are_closed(shared, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "inner").mkdir()
+    (elsewhere / "inner").chmod(0o777)
+    shared.inbox_folder.mkdir()
+    (shared.inbox_folder / "ben").symlink_to(elsewhere)
+    close_to_others(shared)
+    assert stat.S_IMODE((elsewhere / "inner").stat().st_mode) == 0o777

@@ -154,3 +154,17 @@ def test_reading_takes_three_times_what_it_reads():
     finally:
         tracemalloc.stop()
     assert most < 3.2 * raw_bytes(shapes)
+
+
+@given(st.integers(0, len(SMALL_DATA) - 1))
+def test_a_truncated_blob_is_refused(length):
+    with pytest.raises(DamagedPolicyError):
+        decode(SMALL_DATA[:length], SMALL_SHAPES)
+
+
+@given(st.binary(max_size=200))
+def test_bytes_from_anywhere_are_refused(data):
+    with pytest.raises(DamagedPolicyError):
+        decode(data, SMALL_SHAPES)
+    with pytest.raises(DamagedPolicyError):
+        decode(SMALL_DATA + b"\0" + data, SMALL_SHAPES)

@@ -7,6 +7,7 @@ import shlex
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refused import refused
 
 from syncd.access.gate import authorized_keys_line, check
 from syncd.errors import ConfigError, RefusedError
@@ -78,3 +79,16 @@ def _unquoted_by_sshd(text: str) -> tuple[str, str]:
 def test_a_line_is_not_made_of_what_is_none(who: str, key: str, shared: str):
     with pytest.raises(ConfigError):
         authorized_keys_line(who, key, ["/bin/syncd"], shared)
+
+
+@pytest.mark.parametrize(
+    "command", ["syncd serve --shared /x", "'/home/a b/syncd' serve", "syncd serve --contributor bob"]
+)
+def test_our_server_whatever_folder_and_name_are_said(command: str):
+    check(command, "alice", SHARED)
+
+
+@pytest.mark.parametrize(("who", "shared"), [("../bob", SHARED), ("", SHARED), (".alice", SHARED), ("alice", "shared")])
+def test_a_line_that_was_written_wrong_lets_nobody_in(who: str, shared: str):
+    with refused("gate.bad-line"):
+        check("syncd serve", who, shared)

@@ -193,6 +193,31 @@ class TestWaiting:
         prune(inbox, now=time.time() + 60 * DAY)
         assert blob.exists()
 
+    def test_no_link_or_pipe_is_ever_opened(self, inbox):
+        folder = arrive(inbox, b"a").parent
+        (folder / sha(b"link")).symlink_to("/etc/passwd")
+        os.mkfifo(folder / sha(b"pipe"))
+        for name in (b"link", b"pipe"):
+            with pytest.raises(OSError, match=sha(name)):
+                inbox.read(folder / sha(name))
+
+    def test_a_linked_folder_is_no_folder(self, inbox, tmp_path):
+        (tmp_path / "elsewhere").mkdir()
+        (tmp_path / "elsewhere" / sha(b"x")).write_bytes(b"x")
+        inbox.place("new", RUN, 0).parent.mkdir(parents=True)
+        inbox.place("new", RUN, 0).symlink_to(tmp_path / "elsewhere")
+        assert inbox.waiting(RUN, 0, now=NOW) == []
+
+    def test_what_is_too_large_is_refused_and_counts(self, inbox):
+        path = arrive(inbox, b"a")
+        path.write_bytes(bytes(MAX_SEGMENT_BYTES + 1))
+        assert inbox.waiting(RUN, 0, now=NOW) == []
+        assert states(inbox) == {}
+        assert [verdict.reason for verdict in inbox.verdicts()] == ["size"]
+        assert counts(inbox.path).refused == {"size": 1}
+        (verdict,) = inbox.verdicts()
+        assert (verdict.accepted, verdict.reason, verdict.at) == (False, "size", NOW)
+
 
 class TestJudged:
     def test_an_accepted_one_stays_until_a_checkpoint_has_it(self, inbox):
