@@ -128,7 +128,7 @@ def test_a_server_that_hangs_is_given_up_and_found_again(
 @pytest.mark.long
 def test_sleep_ends_with_a_new_connection(sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path) -> None:
     folder = tmp_path / "mirror"
-    with watch(folder, settled(laptop, sshd, shared.path), "openssh") as watcher:
+    with watch(folder, settled(laptop, sshd, shared.path)) as watcher:
         watcher.live()
         os.kill(watcher.pid, signal.SIGSTOP)
         try:
