@@ -337,3 +337,11 @@ def test_an_episode_that_a_resume_could_not_bring_back_is_cut_where_it_was_left(
     assert abs(worth[1]) > 0
     assert sums(found["goes on"]).tolist() == [1, 1, 0, 0]
     assert sums(found["anew"]).tolist() == [1, 0, 0, 0]
+
+
+def test_shards_draw_from_streams_of_their_own_and_see_one_scale():
+    algorithm = learner("ppo", SPACES["box"], shards=2, batch_size=6)
+    obs = {STATE: np.zeros((ENVS, 3), np.float32)}
+    actions = algorithm.act(obs, np.zeros(ENVS, np.int32), 0)
+    assert len(np.unique(actions, axis=0)) == ENVS
+    assert algorithm.nets.encoder_input.moments[STATE].count == pytest.approx(ENVS, rel=1e-3)
