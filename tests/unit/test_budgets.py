@@ -35,7 +35,7 @@ ROOMS = {
     "bench": 6_210,
 }
 MOST_LINES, MOST_FILES = 76_300, 446
-MOST_TEST_LINES = 71_500
+MOST_TEST_LINES = 71_600
 #: Files below 60 lines, without those that only say what a folder is.
 SMALL, MOST_SMALL = 60, 40
 #: `monkeypatch.setattr` in the unit tests of each package.

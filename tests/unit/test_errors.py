@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import runpy
 import string
 import tomllib
@@ -11,6 +12,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
+from orchestrator.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("orchestrator", "trainer", "syncd", "viewer")
@@ -85,3 +88,12 @@ def test_the_page_has_every_identifier() -> None:
     script = runpy.run_path(str(ROOT / "docs/errors.py"))
     assert len(script["LIST"].findall(page.read_text())) == len(PACKAGES)
     assert script["written"](page.read_text()) == page.read_text(), "run docs/errors.py"
+
+
+def test_an_error_is_told_although_its_catalogue_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: str) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("anchorleg.errors.catalogue", full)
+    error = ConfigError("config.no-file", path="run.json")
+    assert (error.id, str(error)) == ("config.no-file", "config.no-file: path run.json")
