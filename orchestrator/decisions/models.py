@@ -82,9 +82,9 @@ class Submission(Frozen):
     `absent_since`: the first complete poll that did not have it, after it was seen. `cancelled_at`, `cancelled_for`:
     our own cancel, noted before it is sent, so that it is never taken for a person's. `node`: where it was last seen.
     `after`: the job id that it is queued behind. `exclude`: nodes that it was told to avoid. `stuck_since`: the first
-    look that showed it waiting for something that will never come. `released_at`: of an older
-    program.
-    `left_since`: the first look that showed it in the queue although it has said that it has ended.
+    look that showed it waiting for something that will never come. `released_at`: only in
+    ledgers of an older program. `left_since`: the first look that showed it in the queue although it has said that it
+    has ended.
     """
 
     token: str

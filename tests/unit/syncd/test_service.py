@@ -199,7 +199,7 @@ def test_a_disk_that_refuses_us_is_for_a_person_and_one_that_is_away_is_tried_ag
 
 
 @pytest.mark.parametrize("verb", ["pull", "push", "bidirectional", "watch"])
-def test_an_agent_waits_for_whoever_keeps_the_mirror_unless_that_watches_too(own_settings, monkeypatch, verb, capsys):
+def test_an_agent_waits_for_the_client_of_its_mirror_unless_that_watches_too(own_settings, monkeypatch, verb, capsys):
     lived = []
     with ExitStack() as other:
         other.enter_context(mirror_lock(own_settings, verb))
