@@ -33,7 +33,7 @@ from orchestrator.decisions.turns import turns_of
 from orchestrator.errors import ConfigError
 from orchestrator.executors.base import Executor, JobRequest, Poll, SubmitOutcome, SubmitRefused, Submitted
 from orchestrator.observe import gather_facts, newly_ended
-from orchestrator.run.lease import LeaseOwner
+from orchestrator.run.lease import Lease
 from orchestrator.run.ledger import (
     append_event,
     control_at,
@@ -72,7 +72,7 @@ class Controller:
         self,
         run: Run,
         run_dir: RunDir,
-        lease: LeaseOwner,
+        lease: Lease,
         executor: Executor,
         *,
         poll_s: float,

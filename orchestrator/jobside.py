@@ -18,7 +18,6 @@ import hashlib
 import json
 import os
 import re
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -27,13 +26,10 @@ from typing import Any
 from anchorleg.files import read_json_or_none, remove_folder
 from anchorleg.job import HANDED_OVER, Job, attempt_numbers, candidates_before, checkpoints_of, passed_over
 
-#: `squeue` asked once for the end of the job, where Slurm is older than SLURM_JOB_END_TIME (23.02).
-SQUEUE_TIMEOUT_S = 20.0
 #: A site's prolog and the script's own setup come between the job's start and ours. What is more than this, or before
 #: the start, is another clock; should it be a prolog after all, Slurm's own signal still comes in time.
 LATEST_START_S = 600.0
 CLOCK_SLACK_S = 60.0
-_TIMES = re.compile(r"^(\d+) (\d+)$", re.MULTILINE)
 #: Names beside checkpoints that nobody takes for one: of a save that is under way or was cut short, TensorBoard's.
 _NOT_MEANT = re.compile(r"^(?:\.|tmp|events\.out\.)|[^a-z]tmp(?![a-z])|\.part(?:ial)?$|unfinished", re.IGNORECASE)
 
@@ -42,17 +38,15 @@ PROC = Path("/proc/self/cgroup")
 MOUNT = Path("/sys/fs/cgroup")
 
 
-def end_of_job(environ: dict[str, str], started_at: float, limit_s: float, *, ask: bool = True) -> float:
-    """Unix seconds, on this node's clock, at which the job will be killed: what the scheduler says, else start + limit.
+def end_of_job(environ: dict[str, str], started_at: float, limit_s: float) -> float:
+    """Unix seconds, on this node's clock, at which the job will be killed: what the scheduler says (Slurm does from
+    23.02 on), else start + limit. Slurm's own signal comes in time in any case.
 
     A node whose clock is hours ahead would take the scheduler's time for past, and hand over at once, job after job.
-    `ask`: whether squeue may be asked where the environment does not say (some 50 ms, or seconds where it is busy).
     """
     if environ.get("ANCHORLEG_END_TIME", "").isdigit():
         return float(environ["ANCHORLEG_END_TIME"])
     start, end = environ.get("SLURM_JOB_START_TIME", ""), environ.get("SLURM_JOB_END_TIME", "")
-    if ask and not end.isdigit():
-        start, end = _asked(environ)
     if not end.isdigit():
         return started_at + limit_s
     if start.isdigit() and not -CLOCK_SLACK_S <= started_at - float(start) <= LATEST_START_S:
@@ -66,25 +60,6 @@ def misnamed(folder: Path) -> str:
     """
     names = (name for name in sorted(os.listdir(folder)) if name.isprintable() and not _NOT_MEANT.search(name))
     return next((name for name in names if not name.isdigit() and any(letter.isdigit() for letter in name)), "")
-
-
-def _asked(environ: dict[str, str]) -> tuple[str, str]:
-    """(start, end) of this job, by squeue; empty where it does not say."""
-    if job_id := environ.get("SLURM_JOB_ID"):
-        try:
-            answer = subprocess.run(
-                ["squeue", "-h", "-j", job_id, "-o", "%S %e", "-a"],
-                env={**environ, "SLURM_TIME_FORMAT": "%s"},
-                capture_output=True,
-                text=True,
-                timeout=SQUEUE_TIMEOUT_S,
-                check=False,
-            ).stdout
-        except (OSError, subprocess.TimeoutExpired):
-            answer = ""
-        if told := _TIMES.search(answer):  # a site's wrapper may print lines of its own
-            return told[1], told[2]
-    return "", ""
 
 
 def oom_kills(proc: Path = PROC, mount: Path = MOUNT) -> int:

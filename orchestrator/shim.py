@@ -162,9 +162,9 @@ class Shim:
         step = value.get("step") if isinstance(value, dict) else None
         return isinstance(step, int) and step > self.start_step
 
-    def deadline(self, *, ask: bool = True) -> float:
+    def deadline(self) -> float:
         """When to hand over by the clock."""
-        end = end_of_job(self.environ, self.started_at, self.spec["limit_s"], ask=ask) - float(self.spec["lead_s"])
+        end = end_of_job(self.environ, self.started_at, self.spec["limit_s"]) - float(self.spec["lead_s"])
         longest = self.spec.get("max_runtime_s")
         return min(end, self.started_at + float(longest)) if longest else end
 
@@ -275,13 +275,13 @@ class Shim:
             return self.end(DAMAGED, str(error))
         self.tidy()
         with HeldFolder(f"anchorleg-{self.spec['token']}", self.scratch_base(), like=_SCRATCH) as scratch:
+            self.deadline_at = deadline = self.deadline()
             try:
-                program = self.program(parent, self.deadline(ask=False), scratch)
+                program = self.program(parent, deadline, scratch)
             except OSError as error:
                 words = f"{error.filename} could not be started on {self.host}: {error.strerror}"
                 print(f"anchorleg: {words}", file=sys.stderr, flush=True)
                 return self.end(127, words)
-            self.deadline_at = deadline = self.deadline()  # the program starts meanwhile; ours is what the file goes by
             while program.poll() is None:
                 self.look(program, deadline)
                 with contextlib.suppress(subprocess.TimeoutExpired):

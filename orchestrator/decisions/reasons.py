@@ -36,7 +36,7 @@ def _never(words: str) -> PendingReason:
     return PendingReason("for ever", f"can never run: {words}")
 
 
-#: A code, exactly as Slurm prints it.
+#: A code, exactly as Slurm prints it. What is not here waits, and is shown in Slurm's own word.
 REASONS: Mapping[str, PendingReason] = {
     "Priority": _waits("waits for its turn (other jobs have a higher priority)"),
     "Resources": _waits("is next: it waits for enough free CPUs, GPUs and memory"),
@@ -47,10 +47,6 @@ REASONS: Mapping[str, PendingReason] = {
     "JobHeldUser": _person("is held by you: `scontrol release` lets it go on"),
     "JobHeldAdmin": _person("is held by an administrator: ask your site"),
     "JobHoldMaxRequeue": _person("is held: Slurm requeued it too often. Ask your site, or `scontrol release` it"),
-    "JobArrayTaskLimit": _waits("waits: its array runs as many tasks at once as it may"),
-    "Cleaning": _waits("waits until what is left of its last run is cleared away"),
-    "Prolog": _waits("waits for the site's prolog to end"),
-    "PrologSlurmctld": _waits("waits for the site's prolog to end"),
     "PartitionDown": _person("waits: its partition is closed by the administrators"),
     "PartitionInactive": _person("waits: its partition is switched off by the administrators"),
     "PartitionConfig": _waits(
@@ -63,20 +59,12 @@ REASONS: Mapping[str, PendingReason] = {
         "it asks for more nodes than the partition gives one job; choose another slurm.partition"
     ),
     "ReqNodeNotAvail": _waits("waits: the nodes that it could use are down, drained or reserved"),
-    "NodeDown": _waits("waits: a node that it needs is down"),
-    "FrontEndDown": _waits("waits: no front end of the cluster is up"),
-    "PowerNotAvail": _waits("waits for electric power: the cluster is at its limit"),
-    "PowerReserved": _waits("waits for electric power: it is reserved for another job"),
     "Licenses": _waits("waits for a free licence"),
     "Reservation": _waits("waits for its reservation to begin"),
     "ReservationDeleted": _never("its reservation was deleted; take the reservation out of slurm.extra"),
     "ReservationInvalid": _never("its reservation is not valid; take the reservation out of slurm.extra"),
     "RequiresReservation": _never("its partition takes only jobs with a reservation; choose another slurm.partition"),
     "ReqResv": _never("its partition takes only jobs with a reservation; choose another slurm.partition"),
-    "BurstBufferOperation": _person("waits: its burst buffer failed. Ask your site"),
-    "BurstBufferResources": _waits("waits for room in the burst buffer"),
-    "BurstBufferStageIn": _waits("waits until its files are in the burst buffer"),
-    "FedJobLock": _waits("waits for another cluster of the federation to decide"),
     "BadConstraints": _never("no node has what it asks for; look at slurm.constraint, gpu_type, mem and cpus_per_task"),
     "MaxMemPerLimit": _never("it asks for more memory than one job may have; lower slurm.mem"),
     "InvalidAccount": _person("waits: Slurm does not know its account. Look at slurm.account, or ask your site"),
@@ -86,20 +74,10 @@ REASONS: Mapping[str, PendingReason] = {
     "AccountingPolicy": _waits("waits: a limit of your account is reached"),
     "QOSUsageThreshold": _waits("waits: you have used more than your share, which comes back with time"),
     "AssociationJobLimit": _waits("waits: you have as many jobs as your account allows"),
-    "AssociationResourceLimit": _waits("waits: your account uses all that it may at once"),
     "AssociationTimeLimit": _waits("waits: the computing time of your account is used up"),
     "QOSJobLimit": _waits("waits: your QOS has as many jobs as it allows"),
-    "QOSResourceLimit": _waits("waits: your QOS uses all that it may at once"),
     "QOSTimeLimit": _waits("waits: the computing time of your QOS is used up"),
-    # Reasons of an end. A job that was requeued may show its last one for a moment.
-    "SystemFailure": _waits("waits after a failure of the cluster"),
-    "JobLaunchFailure": _waits("waits: its last start failed"),
-    "NonZeroExitCode": _waits("waits after a failure"),
-    "TimeLimit": _waits("waits after it came to its time limit"),
-    "InactiveLimit": _waits("waits after it was taken for inactive"),
     "DeadLine": _never("its deadline has passed"),
-    "OutOfMemory": _waits("waits after it ran out of memory"),
-    "JobRequeue": _waits("waits: it was requeued"),
 }
 
 #: Of the reasons for ever those of one partition. Slurm tries a job's partitions one after the other, and writes each
@@ -116,7 +94,6 @@ LAUNCH_FAILED_HELD = "launch failed requeued held"
 _SENTENCES: tuple[tuple[str, PendingReason], ...] = (
     (LAUNCH_FAILED_HELD, _person("is held: a node failed to start it. It is submitted anew elsewhere")),
     ("requeued held", _person("is held by Slurm after a failed start: `scontrol release` lets it try again")),
-    ("special exit state", _person("is held after a special exit: `scontrol release` lets it go on")),
     ("reserved for maintenance", _waits("waits for a maintenance of the cluster to end")),
     ("reqnodenotavail", REASONS["ReqNodeNotAvail"]),
     ("nodes required for job are down", REASONS["ReqNodeNotAvail"]),
@@ -125,7 +102,6 @@ _SENTENCES: tuple[tuple[str, PendingReason], ...] = (
     ("reservation .*was deleted", REASONS["ReservationDeleted"]),
     ("reservation .*is invalid", REASONS["ReservationInvalid"]),
     ("reservation", REASONS["Reservation"]),
-    ("burst buffer", REASONS["BurstBufferOperation"]),
 )
 
 #: A limit of accounting. Slurm has some 150 codes of them, made of few parts: whose, of what, and for whom.

@@ -94,10 +94,10 @@ _BEFORE_IT_BEGAN = "it ended before it began"
 _WITHOUT_A_WORD = "it ended without a word"
 _MISNAMED = "no next job finds what it saved: in checkpoints/ a name must be the step in digits alone"
 _NOT_AGAIN = "it asked not to be run again (exit code 93)"
-#: A crash as `_crash` tells it: what it left behind, and how it ended.
-_CRASH = re.compile(r"(?:(.*) \()?((?:exit code|killed by signal) \d+)(?(1)\))", re.DOTALL)
 #: Of a job without any word: an error output needs room, too.
 DISK_FULL = "it left no word, and the disk is full"
+#: How a crash ended, at the end of its cause.
+_HOW = re.compile(r"(?:exit code|killed by signal) \d+(?=\)?\Z)")
 #: In the last lines of a job: what the run itself lacks, wherever the job goes.
 _LACKED_ANYWHERE = re.compile(
     r"No module named '?(?:anchorleg|orchestrator|trainer|syncd)\b"
@@ -328,7 +328,7 @@ def told_to_others(verdict: str, cause: str) -> str:
         return _MISNAMED
     if verdict != Verdict.CRASHED:
         return cause
-    left, how = crash.groups("") if (crash := _CRASH.fullmatch(cause)) else (cause, "")
-    ours = {_BEFORE_IT_BEGAN, _WITHOUT_A_WORD, *_KNOWN_CAUSES}
-    words = next((one for one in (left, left.partition(" (")[0]) if one in ours), "")
+    ours = (*_KNOWN_CAUSES, _BEFORE_IT_BEGAN, _WITHOUT_A_WORD)
+    words = next((one for one in sorted(ours, key=len, reverse=True) if cause.startswith(one)), "")
+    how = found[0] if (found := _HOW.search(cause)) else ""
     return f"{words} ({how})" if words and how else words or how or str(verdict)

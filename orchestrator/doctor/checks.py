@@ -15,7 +15,7 @@ from orchestrator.configwarnings import idle_gpus
 from orchestrator.doctor import slurmchecks
 from orchestrator.errors import ConfigError
 from orchestrator.executors.base import Frozen
-from orchestrator.executors.local import gpus_of_slot, sharing
+from orchestrator.executors.local import sharing
 from orchestrator.notation import format_duration
 
 #: What the shim is written for.
@@ -32,8 +32,6 @@ QUOTA_TIGHT = 0.9
 SKEW_SEEN_S = 2.0
 #: An fsync on a busy network folder takes tens of milliseconds; a second delays every decision.
 SLOW_STEP_S = 1.0
-#: Of a thousand slots as many are written out.
-SLOTS_NAMED = 8
 MEMORY_KINDS = frozenset({"tmpfs", "ramfs"})
 #: Which tries a run cannot do without, and what breaks.
 _NEEDED = {
@@ -138,10 +136,7 @@ def _gpus_here(facts: LoginFacts) -> Judgements:
         return ok("none here: jobs compute on the CPU")
     if not wanted:
         return ok(f"{len(there)} here, and slurm.gpus asks for none")
-    count = min(places, SLOTS_NAMED)
-    slots = [f"slot {slot}: {','.join(gpus_of_slot(there, slot, wanted))}" for slot in range(count)]
-    more = f", and {places - count} more" if places > count else ""
-    return ok(f"{len(there)} here, each slot has its own ({'; '.join(slots)}{more})")
+    return ok(f"{len(there)} here, each slot has its own")
 
 
 def _folder(facts: LoginFacts) -> Judgement:

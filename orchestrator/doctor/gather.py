@@ -105,7 +105,7 @@ def gather(subject: Subject) -> LoginFacts:
 
 def _sharing(subject: Subject) -> tuple[str, ...]:
     try:
-        return tuple(troubles(subject.config, subject.config_path.parent, subject.run_dir))
+        return tuple(troubles(subject.run_dir))
     except (AnchorlegError, OSError) as error:
         return (str(error),)
 

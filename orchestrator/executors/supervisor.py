@@ -41,7 +41,7 @@ class Supervisor:
         self.lead_s = lead_s
         self.wake_asked = False
         self.cancel_asked = False
-        self.announced_at: float | None = None
+        self.announced = False
         self.term_at: float | None = None
         self.how = ""
 
@@ -71,27 +71,20 @@ class Supervisor:
     def look(self, batch: subprocess.Popen[bytes]) -> None:
         """Once around the loop: pass on what is due."""
         now = time.time()
-        if self.announced_at is None and now >= self.ends_at - self.lead_s:
-            self.announced_at, self.wake_asked = time.monotonic(), True
+        if not self.announced and now >= self.ends_at - self.lead_s:
+            self.announced = self.wake_asked = True
         if not (self.job_dir / "local.json").exists():  # somebody removed it: nobody would find this job
             with contextlib.suppress(OSError):
                 self.write("RUNNING")
         if self.wake_asked:
             self.wake_asked = False
             batch.send_signal(signal.SIGUSR2)
-        if self.term_at is None and (self.cancel_asked or self._is_over(now)):
+        if self.term_at is None and (self.cancel_asked or now >= self.ends_at):
             self.how = "CANCELLED" if self.cancel_asked else "TIMEOUT"
             self.term_at = now
             _signal_group(batch.pid, signal.SIGTERM)
         elif self.term_at is not None and now >= self.term_at + KILL_WAIT_S:
             _signal_group(batch.pid, signal.SIGKILL)
-
-    def _is_over(self, now: float) -> bool:
-        """Whether the walltime is over, and the lead before its end was had: a machine that slept, or whose clock was
-        set, may wake up behind it.
-        """
-        lead_s = min(self.lead_s, self.ends_at - self.started_at)
-        return now >= self.ends_at and self.announced_at is not None and time.monotonic() - self.announced_at >= lead_s
 
     def run(self) -> None:
         """Start `job.sh`, watch it, record its end."""

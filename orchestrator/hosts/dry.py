@@ -18,7 +18,7 @@ from orchestrator.hosts.host import already_finished, is_paused, notes_of, waiti
 from orchestrator.hosts.notice import grace_of
 from orchestrator.notation import format_duration
 from orchestrator.run.begin import UNDRAWN, check_identity, executor_for, has_begun, rendered
-from orchestrator.run.lease import Onlooker, living_owner
+from orchestrator.run.lease import Lease, living_owner
 from orchestrator.run.ledger import load_ledger, read_control
 from orchestrator.run.rundir import Run, RunDir, load_run, make_executor
 from orchestrator.run.starting import StartRequest, commands_of
@@ -120,7 +120,7 @@ def _rehearsed(
     command: str, run: Run, run_dir: RunDir, wish: Control, notes: list[str], *, again: bool = False
 ) -> Rehearsal:
     executor = make_executor(run, run_dir)
-    controller = Controller(run, run_dir, Onlooker(), executor, poll_s=run.poll_s)
+    controller = Controller(run, run_dir, Lease.of_nobody(run_dir), executor, poll_s=run.poll_s)
     if again:
         controller.reactivate()
         if controller.over and not is_paused(controller.ledger):

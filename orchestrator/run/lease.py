@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from anchorleg.files import patiently, to_json
 from orchestrator.disk import read_json
@@ -206,17 +206,6 @@ def _free_epoch(run_dir: RunDir, monotonic: Callable[[], float]) -> int:
     return epoch
 
 
-class LeaseOwner(Protocol):
-    """What a controller needs of its lease. `check` raises LeaseLost where another one has taken over."""
-
-    @property
-    def epoch(self) -> int:
-        """The number under which it writes."""
-
-    def check(self) -> None:
-        """Errors: LeaseLost."""
-
-
 class Lease:
     """An epoch that we own. `record`: the content of its file."""
 
@@ -230,6 +219,11 @@ class Lease:
     def epoch(self) -> int:
         """The epoch's number."""
         return self.owner.epoch
+
+    @classmethod
+    def of_nobody(cls, run_dir: RunDir) -> Lease:
+        """None at all, whose `check` always fails: enough for `Controller.preview`."""
+        return cls(run_dir, Owner(epoch=-1, process=myself(), since=0.0, command="preview"))
 
     @classmethod
     def take(
@@ -308,13 +302,3 @@ class Lease:
             return self.run_dir.disk.read(self.run_dir.lease / str(self.epoch)) == self.record
         except FileNotFoundError:
             return False
-
-
-class Onlooker:
-    """No lease at all: enough for `Controller.preview`, and for nothing else."""
-
-    epoch = 0
-
-    def check(self) -> None:
-        """Errors: LeaseLost, always."""
-        raise LeaseLost("lease.preview")

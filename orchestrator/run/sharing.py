@@ -1,7 +1,7 @@
 """A shared folder and the other accounts of this cluster: who may read it, and what stands in their way.
 
 The owner's folder is the group's to read (2750), and each slot's folder in `v1/incoming/` is the group's to add to
-(3770, made by the slot's learner). What is in the way of friends that only they can see is said on their side.
+(3770, made by the slot's learner). Jobs that play for others say themselves what is in their way.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from orchestrator.config import RunConfig
 from orchestrator.errors import ConfigError, StorageError
-from orchestrator.run.rundir import RunDir, shared_dir
+from orchestrator.run.rundir import RunDir
 
 #: Setgid: what is made in it belongs to its group. Members read; others see nothing.
 FOLDER_MODE = 0o2750
@@ -110,20 +109,12 @@ def check_theirs(shared: Path) -> None:
         raise ConfigError("actors.no-folder", path=shared)
 
 
-def troubles(config: RunConfig, folder: Path, run_dir: RunDir) -> list[str]:
-    """Who could change the run, and what keeps other accounts from playing for it, or us from playing for theirs:
-    "found. advice." each.
-
-    `folder`: the config file's. As far as modes tell: an access list may open what they close.
-    """
-    shared = shared_dir(config, str(folder), run_dir)
+def troubles(run_dir: RunDir) -> list[str]:
+    """Who could change the run, as "found. advice.". As far as modes tell: an access list may open what they close."""
     try:
-        found = list(_others_above(run_dir.path))
-        if config.actors is not None:
-            return found + list(_ours_at_theirs(shared))
-        return found + (list(_theirs_at_ours(config, shared)) if config.collaboration.group is not None else [])
+        return list(_others_above(run_dir.path))
     except OSError as error:
-        return [f"{error.filename or shared} cannot be looked at ({error.strerror}). Ask its owner."]
+        return [f"{error.filename or run_dir.path} cannot be looked at ({error.strerror}). Ask its owner."]
 
 
 def _others_above(folder: Path) -> Iterator[str]:
@@ -164,44 +155,6 @@ def _account(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return f"account {uid}"
-
-
-def _theirs_at_ours(config: RunConfig, shared: Path) -> Iterator[str]:
-    group = config.collaboration.group or ""
-    gid = gid_of(group)
-    if not config.collaboration.enabled:
-        yield (
-            "collaboration.group: nothing is taken from the group while collaboration.enabled is false. Set it to true."
-        )
-    for above in reversed(shared.parents):
-        if not above.is_dir():
-            break
-        status = os.stat(above)
-        mode = stat.S_IMODE(status.st_mode)
-        is_open = status.st_mode & stat.S_IXOTH or (status.st_gid == gid and status.st_mode & stat.S_IXGRP)
-        if not is_open:
-            yield (
-                f"collaboration.group: members of {group} cannot come past {above} (mode {mode:o})."
-                " Choose a collaboration.shared_dir that they reach, or let them pass (chmod o+x)."
-            )
-            break
-
-
-def _ours_at_theirs(shared: Path) -> Iterator[str]:
-    incoming = shared / "v1" / "incoming"
-    places = sorted(incoming.glob("*/*")) if incoming.is_dir() else []
-    closed = [place for place in places if not os.access(place, os.W_OK | os.X_OK)]
-    if not places:
-        yield (
-            f"actors.shared_dir: no slot in {shared} takes experience from other accounts yet. Its owner must set "
-            "collaboration.enabled and collaboration.group, and have started."
-        )
-    elif closed:
-        group = _name_of(os.stat(closed[0]).st_gid)
-        yield (
-            f"actors.shared_dir: this account may not write into {closed[0]} (group {group})."
-            " Ask to be let into that group, then log in again."
-        )
 
 
 def _yours(gids: set[int]) -> str:

@@ -163,7 +163,7 @@ def asked_for(
     on_slurm = asked.config.executor != "local" and shutil.which("sbatch") is not None
     if on_slurm and (words := gpus_in_vain(asked.config, compute_python(asked.config, asked.path))):
         raise ConfigError("gpus.in-vain", why=words)
-    asked = replace(asked, notes=(*asked.notes, *troubles(asked.config, asked.path.parent, asked.run_dir)))
+    asked = replace(asked, notes=(*asked.notes, *troubles(asked.run_dir)))
     return asked if fork is None else _forked(asked, fork)
 
 

@@ -12,13 +12,6 @@ from relay import AT_ONCE, NewRelay
 
 
 @pytest.mark.long
-def test_seventy_five_without_anything_saved_is_not_repeated_for_ever(new_relay: NewRelay) -> None:
-    relay = new_relay(command=["bash", "-c", "exit 75"], relay=AT_ONCE)
-    relay.run("start").assert_refused(10, "it wants another job and left no new checkpoint")
-    assert len(relay.attempts()) == 6
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("code", [75, 1])
 def test_a_program_that_saves_one_step_and_ends_has_to_wait_from_the_third_job_on(
     new_relay: NewRelay, code: int

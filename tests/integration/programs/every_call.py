@@ -1,9 +1,10 @@
 """kill -9 of the controller at each call of a whole run that leaves a trace: every_call.py SHARE OF [SECOND]
 
 A toy run of two slots, on the executor that its config names: it hands over by the clock, is stopped in the middle,
-goes on, is stopped at once, and goes on to its end. The n-th call through the run's `Disk` that changes something, or
-of its executor, kills the controller: before the call, and for the executor's calls also right after it. Another one
-goes on. Then every step must have been done once, every job be accounted for, and the ledger load.
+goes on, is stopped at once, and goes on to its end. The n-th call through the run's `Disk` that changes something, of
+its executor, or that publishes the copy of our code kills the controller: before the call, and for the last two also
+right after it. Another one goes on. Then every step must have been done once, every job be accounted for, and the
+ledger load.
 
 Numbers n ≡ SHARE (modulo OF) are tried, until the whole run needs fewer calls. SECOND: the controller after that is
 killed too, at its SECOND-th call. `every_call.py at PLACE`: only at the first call that begins with these words. Prints
@@ -33,6 +34,7 @@ from orchestrator.decisions.models import SlotStatus, parse_token
 from orchestrator.disk import Disk
 from orchestrator.executors.local import LocalExecutor
 from orchestrator.executors.slurm import SlurmExecutor
+from orchestrator.run import code
 from orchestrator.run.begin import begin, prepare_folder
 from orchestrator.run.lease import Lease
 from orchestrator.run.ledger import load_ledger, read_control, write_control
@@ -89,13 +91,14 @@ class Trap:
         """Stand at every call."""
         for name in WRITES:
             setattr(Disk, name, self._watched(name, getattr(Disk, name), twice=False))
+        code.publish_folder = self._watched("publish_folder", code.publish_folder, twice=True)
         for executor in (LocalExecutor, SlurmExecutor):
             for name in ASKS:
                 if hasattr(executor, name):
                     setattr(executor, name, self._watched(name, getattr(executor, name), twice=True))
 
     def _watched(self, name: str, real: Callable[..., Any], *, twice: bool) -> Callable[..., Any]:
-        def call(owner: Any, *args: Any, **more: Any) -> Any:
+        def call(owner: Any, *args: Any, **more: Any) -> Any:  # of a function: its first argument
             what = args[0].relative_to(run_dir.path) if args and isinstance(args[0], Path) else ""
             self.count(f"{name} {what}".strip())
             result = real(owner, *args, **more)

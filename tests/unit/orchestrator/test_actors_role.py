@@ -18,7 +18,6 @@ from orchestrator.decisions.models import Submit
 from orchestrator.run.begin import begin, prepare_folder
 from orchestrator.run.rundir import Run, RunDir
 from orchestrator.run.sharing import share_with, troubles
-from orchestrator.run.starting import asked_for
 from orchestrator.run.submission import job_spec
 
 GROUP = grp.getgrgid(os.getegid()).gr_name
@@ -165,20 +164,12 @@ class TestTheOwnersFolder:
         share_with(theirs, GROUP)
         assert {mode_of(folder) for folder in (theirs, inbox.parent.parent, inbox.parent, inbox)} == {0o2750}
 
-    def test_what_is_in_the_way_of_members_is_told_before_it_begins(self, tmp_path: Path) -> None:
-        run_dir = RunDir(tmp_path / "mine")
-        tmp_path.chmod(0o700)
-        found = " ".join(troubles(owners_config(enabled=False), tmp_path, run_dir))
-        assert "while collaboration.enabled is false" in found
-        assert "cannot come past /" in found
-
     def test_who_may_replace_the_runs_folder_is_told(self, tmp_path: Path) -> None:
         above = tmp_path / "above"
         above.mkdir()
 
         def told() -> list[str]:
-            lines = troubles(RunConfig(run_name="mine"), tmp_path, RunDir(above / "a" / "run"))
-            return [line.partition(" can put ")[0] for line in lines]
+            return [line.partition(" can put ")[0] for line in troubles(RunDir(above / "a" / "run"))]
 
         for mode, who in ((0o755, []), (0o777, ["everybody"]), (0o1777, [])):
             above.chmod(mode)
@@ -190,13 +181,3 @@ class TestTheOwnersFolder:
             os.chown(above, STRANGER, -1)
             above.chmod(0o755)
             assert told() == [f"account {STRANGER}, whose it is,"]
-
-
-class TestTheFriendsSide:
-    def test_start_says_what_the_owner_has_still_to_do(self, tmp_path: Path, theirs: Path) -> None:
-        path = tmp_path / "c.json"
-        path.write_text(actors_config().model_dump_json(exclude_unset=True))
-        (note,) = asked_for(None, path, {}, None).notes
-        assert note.startswith(f"actors.shared_dir: no slot in {theirs} takes experience from other accounts yet")
-        (theirs / "v1" / "incoming" / "a-0" / "0").mkdir(parents=True)
-        assert asked_for(None, path, {}, None).notes == ()

@@ -144,18 +144,3 @@ class TestOwnership:
         world.controller.loop(interrupted=lambda: world.time > NOW + 5 * BEAT_S, shown=shown)
         changes = [at for (before, _), (after, at) in pairwise(beats) if before != after]
         assert max(b - a for a, b in pairwise([NOW, *changes])) <= BEAT_S + 1
-
-    def test_a_full_disk_is_told_and_outlived(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        tick = world.controller.tick
-        failures = iter([True, True, False])
-
-        def sometimes() -> None:
-            if next(failures, False):
-                raise OSError(28, "No space left on device", "ledger-0.json")
-            tick()
-            world.job_claims(exit_code=0)
-
-        monkeypatch.setattr(world.controller, "tick", sometimes)
-        world.controller.loop(interrupted=lambda: world.time > NOW + 600, shown=lambda: None)
-        assert any("No space left on device" in line for line in world.said)
-        assert world.slot.status is SlotStatus.FINISHED

@@ -32,52 +32,13 @@ def told(start: float, end: float) -> dict[str, str]:
 @pytest.mark.parametrize("setup_s", [0, 20, LATEST_START_S])
 def test_the_schedulers_word_counts(setup_s: float) -> None:
     assert end_of_job(told(NOW, NOW + HOURS_4), NOW + setup_s, 99) == NOW + HOURS_4
+    assert end_of_job({}, NOW, 99) == NOW + 99
 
 
 @pytest.mark.parametrize("ahead_s", [-86400, -1800, 1800, 86400])
 def test_on_a_node_with_a_wrong_clock_the_jobs_length_counts(ahead_s: float) -> None:
     started_at = NOW + 5 + ahead_s
     assert end_of_job(told(NOW, NOW + HOURS_4), started_at, 99) == started_at + HOURS_4
-
-
-def test_an_older_slurm_is_asked(tmp_path: Path) -> None:
-    squeue = tmp_path / "squeue"
-    squeue.write_text(f'#!/bin/sh\n[ "$SLURM_TIME_FORMAT $3" = "%s 7" ] || exit 1\necho {NOW:.0f} {NOW + 600:.0f}\n')
-    squeue.chmod(0o755)
-    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "7"}
-    assert end_of_job(environ, NOW + 5, 99) == NOW + 600
-    assert end_of_job(environ, NOW + 5000, 99) == NOW + 5600
-    assert end_of_job(environ, NOW + 5, 99, ask=False) == NOW + 5 + 99
-
-
-@pytest.mark.parametrize("answer", ["echo N/A N/A", "exit 1", "echo slurm_load_jobs error"])
-def test_where_nobody_says_it_is_the_start_and_the_limit(tmp_path: Path, answer: str) -> None:
-    (tmp_path / "squeue").write_text(f"#!/bin/sh\n{answer}\n")
-    (tmp_path / "squeue").chmod(0o755)
-    assert end_of_job({"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "7"}, NOW, 99) == NOW + 99
-    assert end_of_job({}, NOW, 99) == NOW + 99
-
-
-def test_a_program_is_asked_to_hand_over_by_what_squeue_said_after_its_start(tmp_path: Path) -> None:
-    """Of a job of an hour squeue says that it ends in 6 s; the lead is 5."""
-    job_dir = tmp_path / "run/jobs/s0-a0-00000000"
-    job_dir.mkdir(parents=True)
-    (tmp_path / "run/slots/0/attempts").mkdir(parents=True)
-    squeue = tmp_path / "squeue"
-    squeue.write_text("#!/bin/sh\nnow=$(date +%s)\necho $now $((now + 6))\n")
-    squeue.chmod(0o755)
-    program = "import os, pathlib, sys, time\nwhile not pathlib.Path(os.environ['ANCHORLEG_HANDOVER_FILE']).exists():\n"
-    spec = {
-        "token": job_dir.name, "run_dir": str(tmp_path / "run"), "slot": 0, "attempt": 0, "folder": str(tmp_path),
-        "command": [sys.executable, "-c", f"{program}    time.sleep(0.01)\nsys.exit(75)"],
-        "limit_s": 3600, "lead_s": 5, "max_runtime_s": None,
-    }  # fmt: skip
-    (job_dir / "job.json").write_text(json.dumps(spec))
-    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path), "SLURM_JOB_ID": "7"}
-    words = [sys.executable, "-P", "-S", "-m", "orchestrator.shim"]
-    done = subprocess.run(words, cwd=job_dir, env=env, capture_output=True, timeout=PATIENCE_S, check=False)
-    ended = json.loads((tmp_path / "run/slots/0/attempts/0/exit.json").read_bytes())
-    assert (done.returncode, ended["code"], ended["asked"]) == (0, 75, "deadline")
 
 
 def a_job_of(
@@ -139,7 +100,7 @@ def test_a_hand_over_is_due_the_lead_before_the_end_or_when_it_has_worked_long_e
 ) -> None:
     shim = a_shim(tmp_path, None, somebody_asked=False)
     shim.spec |= {"limit_s": 3600, "lead_s": 60, "max_runtime_s": longest_s}
-    assert shim.deadline(ask=False) == shim.started_at + after_s
+    assert shim.deadline() == shim.started_at + after_s
 
 
 def last_word(folder: Path) -> dict[str, Any]:

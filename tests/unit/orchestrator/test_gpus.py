@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.config import parse_config
 from orchestrator.configwarnings import warnings_of
-from orchestrator.executors.local import gpu_environment, gpus_of_slot, listed_gpus, sharing, stated_gpus, visible_gpus
+from orchestrator.executors.local import gpu_environment, gpus_of_job, listed_gpus, sharing, stated_gpus, visible_gpus
 from orchestrator.shim import gpus_of
 
 #: As `nvidia-smi -L` prints it (format of driver 535's manual page).
@@ -40,7 +41,7 @@ def test_the_driver_lists_the_gpus(tmp_path: Path) -> None:
 def test_a_machine_without_gpus_has_none(tmp_path: Path) -> None:
     assert visible_gpus({"PATH": str(tmp_path)}) == ()
     assert visible_gpus(a_machine(tmp_path, "echo No devices found.; exit 6")) == ()
-    assert gpu_environment((), 0, 1, {}) == {}
+    assert gpu_environment((), 1, {}, {}) == {}
 
 
 def test_what_is_stated_counts_and_nobody_is_asked(tmp_path: Path) -> None:
@@ -61,37 +62,24 @@ def test_the_parts_of_a_divided_gpu_stand_for_it() -> None:
     assert listed_gpus(DIVIDED) == ("MIG-1a", "MIG-1b", "1")
 
 
-@pytest.mark.parametrize(
-    ("slots", "wanted", "theirs"),
-    [
-        (4, 1, ["0", "1", "2", "3"]),
-        (2, 2, ["0,1", "2,3"]),
-        (3, 2, ["0,1", "2,3", "0,1"]),
-        (6, 1, ["0", "1", "2", "3", "0", "1"]),
-        (2, 8, ["0,1,2,3", "0,1,2,3"]),
-    ],
-)
-def test_each_slot_has_its_own_as_long_as_there_are_enough(slots: int, wanted: int, theirs: list[str]) -> None:
-    there = listed_gpus(FOUR)
-    assert [",".join(gpus_of_slot(there, slot, wanted)) for slot in range(slots)] == theirs
-
-
 @given(st.integers(1, 16), st.integers(1, 40), st.integers(1, 16))
 def test_no_gpu_carries_two_slots_more_than_another(count: int, slots: int, wanted: int) -> None:
     there = tuple(map(str, range(count)))
-    given_out = [gpus_of_slot(there, slot, wanted) for slot in range(slots)]
-    assert all(len(set(own)) == min(wanted, count) for own in given_out)
-    carried = [sum(name in own for own in given_out) for name in there]
-    assert max(carried) - min(carried) <= 1
-    assert bool(sharing(there, slots, wanted)) == (max(carried) > 1 or wanted > count)
+    carried: Counter[str] = Counter()
+    for _ in range(slots):
+        own = gpus_of_job(there, wanted, carried)
+        assert len(set(own)) == min(wanted, count)
+        carried.update(own)
+    loads = [carried[name] for name in there]
+    assert max(loads) - min(loads) <= 1
+    assert bool(sharing(there, slots, wanted)) == (max(loads) > 1 or wanted > count)
 
 
 def test_a_slot_that_takes_anothers_place_gets_what_is_free() -> None:
     there = ("0", "1", "2", "3")
-    assert gpus_of_slot(there[:2], 2, 1, {"0": 1}) == ("1",)
-    assert gpus_of_slot(there[:2], 2, 1, {"0": 1, "1": 1}) == ("0",)
-    assert gpus_of_slot(there, 1, 2, {"0": 1, "1": 1}) == ("2", "3")
-    assert gpus_of_slot(there, 2, 2, {"0": 1, "2": 1}) == ("1", "3")
+    assert gpus_of_job(there[:2], 1, {"0": 1}) == ("1",)
+    assert gpus_of_job(there[:2], 1, {"0": 1, "1": 1}) == ("0",)
+    assert gpus_of_job(there, 2, {"0": 1, "2": 1}) == ("1", "3")
 
 
 def test_a_trainer_that_uses_one_gpu_does_not_need_two() -> None:
@@ -101,7 +89,6 @@ def test_a_trainer_that_uses_one_gpu_does_not_need_two() -> None:
             "the number of GPUs that you want to use; docs/ranks.md says when one slot on several GPUs is faster."
         )
     ]
-    assert "the others stay idle" in warnings_of(parse_config({"slurm": {"gpus": 4}}, "c"))[0]
     assert warnings_of(parse_config({"slurm": {"gpus": 2}, "command": ["python3", "two.py"]}, "c")) == []
     assert warnings_of(parse_config({"slurm": {"gpus": 1}}, "c")) == []
 

@@ -65,14 +65,6 @@ def test_a_torn_last_line_is_left_out_and_spoils_no_other(run_dir: RunDir) -> No
     assert [event["kind"] for event in read_events(run_dir)] == ["whole", "next"]
 
 
-def test_a_host_of_one_tick_leaves_few_files_and_the_whole_story(run_dir: RunDir) -> None:
-    for epoch in range(3 * FILES_KEPT):
-        append_event(run_dir, epoch, "tick", NOW, of=epoch)
-        join_old(run_dir, epoch)
-        assert files(run_dir) <= FILES_KEPT + 1
-    assert told(run_dir) == list(range(3 * FILES_KEPT))
-
-
 @pytest.mark.parametrize("changes", [0, 1, 2, 50, EPOCHS - EPOCHS_OPEN - 1])
 def test_killed_in_a_joining_nothing_is_lost_or_told_twice(run_dir: RunDir, changes: int) -> None:
     tell(run_dir, range(EPOCHS))

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 from builders import NOW, RUN_ID, a_job, a_run, a_slot, an_intent, blind, gone, seen, token
-from hypothesis import given
-from hypothesis import strategies as st
 from refused import refused
 
-from orchestrator.decisions.models import Ledger, SubmissionState, Verdict, make_token, parse_token
+from orchestrator.decisions.models import Ledger, SubmissionState, Verdict
 from orchestrator.run import lease
 from orchestrator.run.ledger import (
     EPOCHS_KEPT,
@@ -54,14 +52,6 @@ class TestTheLedger:
     def test_the_highest_epoch_wins_whoever_wrote_last(self, run_dir: RunDir) -> None:
         save_ledger(run_dir, a_run(epoch=10), NOW)
         save_ledger(run_dir, a_run(epoch=9), NOW + 100)
-        found = load_ledger(run_dir, RUN_ID)
-        assert found is not None
-        assert found.epoch == 10
-
-    def test_where_the_leases_were_lost_the_highest_epoch_wins_all_the_same(self, run_dir: RunDir) -> None:
-        run_dir.disk.make_folder(run_dir.lease)
-        run_dir.disk.create(run_dir.lease / "11", b"{}")  # whoever took it has written nothing yet
-        save_ledger(run_dir, a_run(epoch=10), NOW)
         found = load_ledger(run_dir, RUN_ID)
         assert found is not None
         assert found.epoch == 10
@@ -178,18 +168,6 @@ class TestControl:
         answers = iter([old, new])
         monkeypatch.setattr("orchestrator.run.ledger.read_control", lambda _: next(answers))
         assert control_at(run_dir, NOW + 60, 180.0) == new
-
-    def test_a_damaged_wish_is_named_and_not_guessed(self, run_dir: RunDir) -> None:
-        write_control(run_dir, "stop", now=NOW, by="stop")
-        (run_dir.control / "2.json").write_text('{"wish": "perhaps"}')
-        with refused("control.damaged", path=run_dir.control / "2.json"):
-            read_control(run_dir)
-
-
-class TestTokens:
-    @given(st.integers(0, 999), st.integers(0, 10**6), st.integers(0, 2**32 - 1))
-    def test_a_token_says_what_it_was_made_of(self, slot: int, attempt: int, serial: int) -> None:
-        assert parse_token(make_token(slot, attempt, f"{serial:08x}")) == (slot, attempt)
 
 
 def test_a_copy_works_out_anew_what_the_change_may_have_changed() -> None:

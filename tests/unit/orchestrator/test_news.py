@@ -5,9 +5,9 @@ from pathlib import Path
 from builders import NOW, a_run, a_slot
 from one_run import POLL_S, World
 
-from orchestrator.decisions.edits import AGAIN_S, after_refusal
+from orchestrator.decisions.edits import AGAIN_S
 from orchestrator.decisions.models import SlotStatus
-from orchestrator.decisions.requests import BLIND_LONG_S, is_put_off, news_of, news_of_slots
+from orchestrator.decisions.requests import BLIND_LONG_S, is_put_off, news_of
 from orchestrator.executors.base import SubmitRefused
 
 RUNNING = a_run(a_slot(), a_slot(1, status=SlotStatus.FINISHED))
@@ -21,11 +21,6 @@ def test_a_slot_that_is_paused_failed_or_finished_is_told_once() -> None:
         assert news_of(after, after, 2, NOW)[1] == []
 
 
-def test_the_last_slot_finishes_the_run() -> None:
-    after = a_run(a_slot(status=SlotStatus.FINISHED), a_slot(1, status=SlotStatus.FINISHED))
-    assert [kind for kind, _ in news_of(RUNNING, after, 2, NOW)[1]] == ["finished", "run finished"]
-
-
 def test_a_long_blindness_is_told_once_and_so_is_its_end() -> None:
     short = a_run(a_slot(), blind_since=NOW, blind_error="down")
     assert news_of(short, short, 1, NOW + BLIND_LONG_S - 1)[1] == []
@@ -35,16 +30,6 @@ def test_a_long_blindness_is_told_once_and_so_is_its_end() -> None:
     seen, told = news_of(long, long.model_copy(update={"blind_since": None}), 1, NOW + 3 * BLIND_LONG_S)
     assert [kind for kind, _ in told] == ["sighted"]
     assert news_of(seen, seen, 1, NOW)[1] == []
-
-
-def test_a_slot_that_is_put_off_is_told_once() -> None:
-    before, put_off = a_run(a_slot(jobs=1)), after_refusal("no such account", NOW, had_jobs=True)
-    after = a_run(a_slot(jobs=1, **put_off))
-    told = ("put off", {"slot": 0, "words": put_off["why"], "step": 0})
-    assert news_of_slots(before, after, 1) == [told]
-    assert news_of_slots(after, after, 1) == []
-    failed = a_run(a_slot(jobs=1, not_before=NOW + AGAIN_S, why="job 7 failed: out of memory (failure 5 of 6)"))
-    assert news_of_slots(before, failed, 1) == []
 
 
 def put_off_news(world: World) -> int:
@@ -62,6 +47,3 @@ def test_what_slurm_refuses_each_hour_is_told_the_first_time(tmp_path: Path) -> 
         world.tick(after=POLL_S)
         assert (len(world.cluster.submitted), is_put_off(world.slot)) == (submissions, True)
         assert put_off_news(world) == 1
-
-
-REFUSED = SubmitRefused(kind="permanent", words="Invalid account")

@@ -10,7 +10,7 @@ import pytest
 from refused import refused
 
 from orchestrator.config import RunConfig, parse_config
-from orchestrator.decisions.edits import reactivated, started_again
+from orchestrator.decisions.edits import started_again
 from orchestrator.decisions.models import Attempt, Ledger, Slot, SlotStatus, Verdict
 from orchestrator.run.starting import check_script, commands_of
 
@@ -58,12 +58,6 @@ class TestASlotThatIsFinished:
     def slot(self, before: str = "", **more: Any) -> Slot:
         attempts = (Attempt(number=0, verdict=Verdict.FINISHED, given=before), Attempt(number=1, ahead=True))
         return Slot(index=0, status=SlotStatus.FINISHED, attempts=attempts, **more)
-
-    def test_of_the_trainer_goes_on_when_its_total_was_raised(self) -> None:
-        slot = self.slot("aa", total=100)
-        assert reactivated(slot, 200, "").status is SlotStatus.ACTIVE
-        assert reactivated(slot, 100, "").status is SlotStatus.FINISHED
-        assert reactivated(slot, 50, "").status is SlotStatus.FINISHED
 
     @pytest.mark.parametrize("raised", [{"total_steps": 20_000}, {"preset": "guide-20m"}, {}])
     def test_goes_on_wherever_its_larger_total_comes_from(self, raised: dict[str, Any]) -> None:

@@ -11,10 +11,10 @@ from anchorleg.job import candidates_before
 from anchorleg.rollback import Rollback, roll_back, rollbacks
 from orchestrator.controller import Controller
 from orchestrator.decisions.models import SlotStatus, parse_token
-from orchestrator.executors.base import JobState, SubmitRefused, Submitted
+from orchestrator.executors.base import JobState
 from orchestrator.hosts.asking import add_experiments, ask_slots, experiments_of, roll_back_slots
 from orchestrator.run.ledger import read_events
-from orchestrator.run.rundir import ask, load_run, newest_request
+from orchestrator.run.rundir import ask, load_run
 
 
 @pytest.fixture
@@ -112,13 +112,6 @@ class TestRequests:
         assert told == [("drop", 3), ("resume", 3)]
         assert world.ledger.slots[3].status is SlotStatus.ACTIVE
 
-    def test_two_commands_at_once_both_count(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("orchestrator.run.rundir.newest_request", lambda *_: 0)
-        for slot in (0, 1):
-            ask(world.run_dir.disk, world.run_dir.requests, "drop", now=1.0, slots=(slot,))
-        monkeypatch.undo()
-        assert newest_request(world.run_dir.disk, world.run_dir.requests) == 2
-
 
 class TestAdding:
     def test_an_added_experiment_is_a_slot_of_its_own_with_its_settings(self, world: World) -> None:
@@ -163,29 +156,3 @@ class TestAdding:
             row = {"name": name, "seed": ord(name[0])}
             ask(world.run_dir.disk, world.run_dir.requests, "add", now=world.time, experiments=(row,))
         assert load_run(world.run_dir).config.slots == 6
-
-
-class TestALimitThatNobodyTold:
-    def test_one_refusal_speaks_for_all_and_a_freed_place_is_used_at_once(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-
-        monkeypatch.setattr("orchestrator.run.begin.check_start", lambda *_: None)
-        world = World(tmp_path, experiments={"seed": list(range(9))})
-        full = SubmitRefused(kind="quota", words="QOSMaxSubmitJobPerUserLimit")
-        world.cluster.answers = [Submitted(job_id="101"), Submitted(job_id="102"), full]
-        world.tick()
-        assert slots_at_work(world) == [0, 1, 2]  # the third was refused, the others were not tried
-        assert {"QOSMax" in slot.why for slot in world.ledger.slots[2:]} == {True}
-        running(world, 0)
-        world.tick(after=4 * 3600)
-        world.cluster.answers = [full]
-        over(world, 0)
-        world.tick(after=5)
-        assert slots_at_work(world)[3:] == [2, 3]  # a place is free; beyond it one is tried, once a minute
-        world.tick(after=1)
-        assert len(world.cluster.submitted) == 5
-        world.tick(after=61)
-        world.tick(after=POLL_S)
-        assert len(world.cluster.submitted) == 12  # the limit was raised: all nine have a job
-        assert all(slot.occupied for slot in world.ledger.slots)

@@ -6,14 +6,9 @@ from pathlib import Path
 
 import pytest
 from daemons import PATIENCE_S
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from orchestrator.config import RunConfig
-from orchestrator.run.submission import job_script, render, sbatch_lines
-
-#: Text without NUL and without lone surrogates: what a path or a command line can hold.
-ANY_TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)
+from orchestrator.run.submission import job_script, render
 
 HOSTILE = [
     "a b",
@@ -48,18 +43,6 @@ def a_script(config: RunConfig | None = None, **more: str) -> str:
 
 def echoed_by_bash(script: str) -> str:
     return subprocess.run(["bash", "-c", script], capture_output=True, check=True, timeout=PATIENCE_S).stdout.decode()
-
-
-@pytest.mark.parametrize("name", ["Python", "python3", "job-dir", ""])
-def test_a_misspelt_placeholder_is_an_error_too(name: str) -> None:
-    with pytest.raises(ValueError, match="template"):
-        render("@{here} @{" + name + "}", {"here": "1"})
-
-
-@settings(max_examples=25)
-@given(ANY_TEXT)
-def test_bash_gets_any_value_back_as_it_was(value: str) -> None:
-    assert echoed_by_bash(render("printf %s @{value}", {"value": value})) == value
 
 
 @pytest.mark.parametrize("value", ["/opt/my python/bin/python", "/x$(touch owned)/python", "/it's/python"])
@@ -169,39 +152,6 @@ class TestModules:
     def test_it_comes_from_the_usual_places_where_the_named_folder_is_gone(self, tmp_path: Path, usual: str) -> None:
         environ = self.a_site(tmp_path, Path(str(tmp_path) + usual), MODULESHOME="/gone")
         assert self.loaded(tmp_path, environ) == ["load cuda/12.4"]
-
-
-def test_no_option_can_start_a_line_of_its_own() -> None:
-    slurm = RunConfig().slurm.model_copy(update={"partition": "a\nrm -rf ~"})
-    with pytest.raises(ValueError, match="white space"):
-        sbatch_lines(slurm)
-
-
-class TestLinksToTheOutput:
-    """The first act of every job: `<run folder>/logs/slurm-<id>.out` and `.err`."""
-
-    @pytest.fixture
-    def job(self, tmp_path: Path) -> Path:
-        """A job folder with its output files, in a run folder with a difficult name."""
-        job = tmp_path / "a run $(id) 'x'" / "jobs" / "s0-a0-00000000"
-        job.mkdir(parents=True)
-        for end in ("out", "err"):
-            (job / f"job-7.{end}").write_text(end)
-        return job
-
-    def run(self, job: Path, cwd: Path | None = None) -> Path:
-        script = a_script(job_dir=str(job), python="/bin/true")
-        subprocess.run(["bash", "-c", script], cwd=cwd or job, check=True, timeout=PATIENCE_S)
-        return job.parents[1] / "logs"
-
-    def test_what_others_put_there_is_left_alone(self, job: Path) -> None:
-        logs = job.parents[1] / "logs"
-        logs.mkdir()
-        (logs / "slurm-7.out").write_text("mine")
-        (logs / "slurm-7.err").symlink_to("/nowhere")
-        self.run(job)
-        assert (logs / "slurm-7.out").read_text() == "mine"
-        assert str((logs / "slurm-7.err").readlink()) == "/nowhere"
 
 
 def test_without_ranks_nodes_and_tasks_are_the_users_to_ask_for_and_so_are_limits() -> None:

@@ -76,15 +76,6 @@ def tidied(job: Job, keep: int, remove: Callable[[Path], None] = remove_folder) 
     return said
 
 
-def test_the_newest_ones_stay_over_all_jobs_and_the_older_ones_go(slot: SlotFolder) -> None:
-    slot.attempt(0, 1, 2, parent=None)
-    job = slot.attempt(1, 3, 4, parent=slot.ref(0, 2))
-    assert tidied(job, 3) == []
-    assert slot.kept() == {(1, 4), (1, 3), (0, 2)}
-    assert tidied(job, 1) == []
-    assert slot.kept() == {(1, 4)}
-
-
 @pytest.mark.parametrize(("sign", "left"), [("alive", {1, 2, 3}), ("silent", {2}), ("ended", {2})])
 def test_nothing_of_an_older_job_that_may_be_alive_goes(slot: SlotFolder, sign: str, left: set[int]) -> None:
     slot.attempt(0, 1, 2, 3, parent=None, sign=sign)
