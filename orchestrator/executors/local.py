@@ -2,7 +2,7 @@
 
 Each job has one supervisor process in a session of its own (`orchestrator.executors.supervisor`), so jobs outlive
 the controller and a restarted one finds them again by `jobs/<token>/local.json`: pid, start time and boot id. There is
-no queue and no room to wait for; only this machine's GPUs are handed out (`gpus_of_job`).
+no queue and no room to wait for; only this machine's GPUs are handed out (`gpus_of_slot`).
 
 GPUs are counted by `nvidia-smi -L`: it comes with the driver, and it shows what this process may use (in a container
 that was given two of eight, those two).
@@ -91,15 +91,17 @@ def listed_gpus(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def gpus_of_job(there: Sequence[str], wanted: int, carried: Mapping[str, int]) -> tuple[str, ...]:
-    """So many of `there` as are `wanted`, those first that carry fewest jobs of other slots (`carried`: GPU → jobs): no
-    GPU is shared while one is free.
+def gpus_of_slot(there: Sequence[str], slot: int, wanted: int, carried: Mapping[str, int]) -> tuple[str, ...]:
+    """So many of `there` as are `wanted`, the same ones for each of a slot's jobs, unless others carry fewer jobs of
+    other slots (`carried`: GPU → jobs): no GPU is shared while one is free.
     """
-    return tuple(sorted(there, key=lambda gpu: carried.get(gpu, 0))[:wanted])
+    count = min(wanted, len(there))
+    first = slot * count % len(there)
+    return tuple(sorted((*there[first:], *there[:first]), key=lambda gpu: carried.get(gpu, 0))[:count])
 
 
 def gpu_environment(
-    there: Sequence[str], wanted: int, env: Mapping[str, str], carried: Mapping[str, int]
+    there: Sequence[str], slot: int, wanted: int, env: Mapping[str, str], carried: Mapping[str, int]
 ) -> dict[str, str]:
     """What shows a job its GPUs and no other; empty where the machine has none, and nothing is to be said.
 
@@ -109,7 +111,7 @@ def gpu_environment(
     if not there:
         return {}
     order = {} if "CUDA_VISIBLE_DEVICES" in env else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    return {**order, "CUDA_VISIBLE_DEVICES": ",".join(gpus_of_job(there, wanted, carried))}
+    return {**order, "CUDA_VISIBLE_DEVICES": ",".join(gpus_of_slot(there, slot, wanted, carried))}
 
 
 def sharing(there: Sequence[str], places: int, wanted: int) -> str:
@@ -237,7 +239,7 @@ class LocalExecutor:
             return {}
         if self._gpus is None:  # once: a machine does not grow, and the driver may take a second to answer
             self._gpus = visible_gpus(self._env)
-        return gpu_environment(self._gpus, request.gpus, self._env, self._carried_beside(request.slot))
+        return gpu_environment(self._gpus, request.slot, request.gpus, self._env, self._carried_beside(request.slot))
 
     def _carried_beside(self, slot: int) -> Counter[str]:
         """GPU → how many jobs of other slots are on it."""

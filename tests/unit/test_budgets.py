@@ -18,9 +18,9 @@ PRODUCT_ENDS = {".py", ".c", ".h", ".js", ".css", ".html"}
 #: Room, as folders and files → the most lines of Python.
 ROOMS = {
     "anchorleg": 2_430,
-    "orchestrator/*.py": 3_010,
-    "orchestrator/decisions": 3_200,
-    "orchestrator/run orchestrator/executors": 3_690,
+    "orchestrator/*.py": 2_990,
+    "orchestrator/decisions": 3_180,
+    "orchestrator/run orchestrator/executors": 3_600,
     "orchestrator/hosts orchestrator/screens": 3_810,
     "orchestrator/doctor orchestrator/commands orchestrator/integrations": 3_040,
     "syncd": 12_030,

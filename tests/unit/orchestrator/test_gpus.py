@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.config import parse_config
 from orchestrator.configwarnings import warnings_of
-from orchestrator.executors.local import gpu_environment, gpus_of_job, listed_gpus, sharing, stated_gpus, visible_gpus
+from orchestrator.executors.local import gpu_environment, gpus_of_slot, listed_gpus, sharing, stated_gpus, visible_gpus
 from orchestrator.shim import gpus_of
 
 #: As `nvidia-smi -L` prints it (format of driver 535's manual page).
@@ -41,7 +41,7 @@ def test_the_driver_lists_the_gpus(tmp_path: Path) -> None:
 def test_a_machine_without_gpus_has_none(tmp_path: Path) -> None:
     assert visible_gpus({"PATH": str(tmp_path)}) == ()
     assert visible_gpus(a_machine(tmp_path, "echo No devices found.; exit 6")) == ()
-    assert gpu_environment((), 1, {}, {}) == {}
+    assert gpu_environment((), 0, 1, {}, {}) == {}
 
 
 def test_what_is_stated_counts_and_nobody_is_asked(tmp_path: Path) -> None:
@@ -66,8 +66,8 @@ def test_the_parts_of_a_divided_gpu_stand_for_it() -> None:
 def test_no_gpu_carries_two_slots_more_than_another(count: int, slots: int, wanted: int) -> None:
     there = tuple(map(str, range(count)))
     carried: Counter[str] = Counter()
-    for _ in range(slots):
-        own = gpus_of_job(there, wanted, carried)
+    for slot in range(slots):
+        own = gpus_of_slot(there, slot, wanted, carried)
         assert len(set(own)) == min(wanted, count)
         carried.update(own)
     loads = [carried[name] for name in there]
@@ -77,9 +77,9 @@ def test_no_gpu_carries_two_slots_more_than_another(count: int, slots: int, want
 
 def test_a_slot_that_takes_anothers_place_gets_what_is_free() -> None:
     there = ("0", "1", "2", "3")
-    assert gpus_of_job(there[:2], 1, {"0": 1}) == ("1",)
-    assert gpus_of_job(there[:2], 1, {"0": 1, "1": 1}) == ("0",)
-    assert gpus_of_job(there, 2, {"0": 1, "2": 1}) == ("1", "3")
+    assert gpus_of_slot(there[:2], 2, 1, {"0": 1}) == ("1",)
+    assert gpus_of_slot(there[:2], 2, 1, {"0": 1, "1": 1}) == ("0",)
+    assert gpus_of_slot(there, 2, 2, {"0": 1, "2": 1}) == ("1", "3")
 
 
 def test_a_trainer_that_uses_one_gpu_does_not_need_two() -> None:
