@@ -11,11 +11,9 @@ Ours is trained by `orchestrator start --for 1:00:00` with the local executor an
 starts, saves, hand-overs and evaluations in it. stable-baselines3 has an hour of its own training alone: its
 evaluations stop its clock, and it has as many threads as are quicker. It is trained as it is installed: torch computes
 its products by MKL. `trainer` lets oneDNN do it where that is clearly faster (`trainer.machine.products`; on a Zen 5
-2.2 times). `python bench/hour.py --products` tells how much of a difference is of that alone: a third side,
-stable-baselines3 with the library that `trainer` would choose. It came after the claims, and none is about it. All are
-played from the same 50 goals a task of Meta-World by the same protocol. No seed of the hour is one of the search's. A
-processor twice as fast learns more in an hour: for the claims a seed counts whose two runs are from one kind of
-machine.
+2.2 times). Both are played from the same 50 goals a task of Meta-World by the same protocol. No seed of the hour is one
+of the search's. A processor twice as fast learns more in an hour: for the claims a seed counts whose two runs are from
+one kind of machine.
 
 The claims, written down before any run of the hour:
 
@@ -36,7 +34,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +61,6 @@ OURS, THEIRS = "ours", "stable-baselines3"
 #: The hour.
 MINUTES = 60.0
 GOALS, SEEDS = 50, 3
-#: stable-baselines3 as above, but its products computed as `trainer` has them.
-HELPED = f"{THEIRS}, our choice of library"
 #: Five of them in the hour.
 JOB_LIMIT = "0:12:00"
 #: Of the preset: what a run learns by. Runs of other values do not count.
@@ -175,13 +171,9 @@ def quicker(model: Any) -> None:
     torch.set_num_threads(min(took, key=lambda threads: min(took[threads])))
 
 
-def by_sb3(seed: int, minutes: float, side: str = THEIRS) -> list[list[str]]:
-    """The curve of stable-baselines3, as `side` has its products computed."""
+def by_sb3(seed: int, minutes: float) -> list[list[str]]:
+    """The curve of stable-baselines3."""
     (model, close), lines, spent = stable_baselines3(seed), [], 0.0
-    if side == HELPED:
-        chosen, _ = products.choose_products(max(SB3["nets"]))
-        if chosen == products.PLAIN:
-            sys.exit("on this machine `trainer` chooses what torch has anyhow: this hour would tell nothing new")
     for point in range(POINTS):
         began = time.monotonic()
         if not point:
@@ -189,7 +181,7 @@ def by_sb3(seed: int, minutes: float, side: str = THEIRS) -> list[list[str]]:
         while spent + time.monotonic() - began < 60 * minutes * (point + 1) / POINTS:
             more(model)
         spent += time.monotonic() - began
-        lines.append(line(side, seed, spent / 60, model.num_timesteps, played(model, seed)))
+        lines.append(line(THEIRS, seed, spent / 60, model.num_timesteps, played(model, seed)))
         print(", ".join(lines[-1]), flush=True)
     close()
     return lines
@@ -241,19 +233,7 @@ def summary(lines: Sequence[Sequence[str]]) -> list[list[str]]:
         ["2: more in the same hour", _verdict(seeds, hour, 0.0), "", words(hour) if hour else ""],
         ["3: not worse by 0.05 at equal steps", _verdict(seeds, steps, -0.05), "", words(steps) if steps else ""],
         ["steps compared in claim 3", *counts, ""],
-        *_helped(curves),
     ]
-
-
-def _helped(curves: Mapping[tuple[str, tuple[str, str]], Sequence[tuple[float, float]]]) -> list[list[str]]:
-    """Beside what stable-baselines3 comes to by the library that `trainer` chooses; no row where it has no hour."""
-    keys = sorted(key for side, key in curves if side == HELPED and (OURS, key) in curves)
-    if not keys:
-        return []
-    one, other = ([curves[side, key][-1][1] for key in keys] for side in (OURS, HELPED))
-    name = f"{HELPED}: seeds {', '.join(seed for seed, _ in keys)}"
-    told = words(difference(one, other)) if len(keys) > 1 else ""
-    return [[name, *(f"{np.mean(ends):.3f}" for ends in (one, other)), told]]
 
 
 def _verdict(seeds: Sequence[tuple[str, str]], found: tuple[float, float, float] | None, least: float) -> str:
@@ -298,17 +278,17 @@ def compared(published: Sequence[tuple[str, str]], again: Sequence[tuple[str, st
     return [[*row, f"{float(row[4]) - float(row[2]):+.3f}" if row[2] else ""] for row in rows]
 
 
-def hour(seeds: int, minutes: float, sides: Sequence[str] = (OURS, THEIRS)) -> None:
-    """Make what is missing of `sides`, print, write."""
+def hour(seeds: int, minutes: float) -> None:
+    """Make what is missing of both sides, print, write."""
     name = "hour" if minutes == MINUTES else "hour_try"
     path = figures.newest(name)
     every = figures.read(path)[1:] if path.exists() else []
     lines, folder = current(every), name.replace("_", "-")
     for seed in range(FIRST_SEED, FIRST_SEED + seeds):
-        for side in sides:
+        for side in (OURS, THEIRS):
             key = (side, str(seed))
             if not any((row[0], row[1]) == key for row in lines):
-                found = by_relay(seed, minutes, folder) if side == OURS else by_sb3(seed, minutes, side)
+                found = by_relay(seed, minutes, folder) if side == OURS else by_sb3(seed, minutes)
                 lines += found
                 every = [row for row in every if (row[0], row[1]) != key] + found
                 figures.save(name, HEAD, every)
@@ -324,14 +304,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="MT10 in an hour on two cores", allow_abbrev=False)
     parser.add_argument("--seeds", type=int, default=SEEDS, help="0: the tables alone, of the runs that there are.")
     parser.add_argument("--minutes", type=float, default=MINUTES)
-    other = parser.add_mutually_exclusive_group()
-    other.add_argument("--again", type=int, metavar="SEED", help="The hour of ours with this seed, once more.")
-    other.add_argument("--products", action="store_true", help="stable-baselines3 with the library of ours.")
+    parser.add_argument("--again", type=int, metavar="SEED", help="The hour of ours with this seed, once more.")
     told = parser.parse_args()
     if told.again is not None:
         again(told.again, told.minutes)
     else:
-        hour(told.seeds, told.minutes, (HELPED,) if told.products else (OURS, THEIRS))
+        hour(told.seeds, told.minutes)
 
 
 if __name__ == "__main__":

@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainer.algorithms.base import Algorithm, Context
+from trainer.algorithms.base import Context
 from trainer.algorithms.common.multitask import Inputs, inputs_of
 from trainer.algorithms.common.sharding import Sample
 from trainer.algorithms.mtsac import MTSAC
 from trainer.buffers.experience import Experience
 from trainer.buffers.rows import Batch
 from trainer.config.training import Training
-from trainer.envs.spaces import I32, Actions, Obs, Spaces
+from trainer.envs.spaces import Spaces
 
 
 def fresh(training: Training, spaces: Spaces) -> MTSAC:
@@ -25,14 +25,6 @@ def fresh(training: Training, spaces: Spaces) -> MTSAC:
 def prepared(learner: MTSAC, batch: Batch) -> Inputs:
     """With the noise that is drawn for its update."""
     return inputs_of(Sample(batch, learner.draw(batch, learner.noise)), learner.device)
-
-
-@torch.no_grad()
-def act_deterministic(algorithm: Algorithm, obs: Obs, task: I32) -> Actions:
-    """What its policy does where nothing is to be tried."""
-    policy = algorithm.policy
-    actions: Actions = policy.distribution.mode(policy.outputs(obs, task)).cpu().numpy()
-    return actions
 
 
 def learn(algorithm: Any, batch: Batch) -> Tensor:

@@ -1,5 +1,5 @@
 """A training of ours in stable-baselines3's words: the same nets, rollouts, batches, rates and scales, by its own PPO,
-A2C or SAC, on the same environments as Gymnasium has them; of several tasks, or of pictures, on ours.
+A2C or SAC, on the same environments as Gymnasium has them; of several tasks, on ours.
 
 stable-baselines3 comes with what the tests need.
 """
@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
-import gymnasium
 import numpy as np
 from stable_baselines3 import A2C, PPO, SAC
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -21,7 +20,7 @@ from torch import nn
 
 from rivals import vectors
 from trainer.config.algorithms import A2c, Mtsac, Ppo, Sac
-from trainer.config.settings import OffPolicySettings, OnPolicySettings
+from trainer.config.settings import OnPolicySettings
 from trainer.config.suites import Arm, Gymnasium
 from trainer.config.training import Training
 from trainer.envs.spaces import STATE, Obs
@@ -33,8 +32,6 @@ _ARM = "trainer.envs.suites.arm.gym:anchorleg/ArmReach-v0"
 _ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
 #: What stable-baselines3's A2C has in its code (Mnih et al. 2016).
 _RMS_ALPHA = 0.99
-#: Its net for pictures takes them from so many pixels on.
-_LEAST_PIXELS = 36
 
 
 def env_id(training: Training) -> str:
@@ -52,14 +49,6 @@ def vector(training: Training) -> VecEnv:
     return make_vec_env(env_id(training), training.num_envs, seed=training.seed)
 
 
-def of_its_size(training: Training) -> Training:
-    """The same with pictures that its net takes."""
-    env = training.env
-    if env.observation == "state" or env.image_size >= _LEAST_PIXELS:
-        return training
-    return training.model_copy(update={"env": env.model_copy(update={"image_size": _LEAST_PIXELS})})
-
-
 def sac_of(
     env: Any, actor: Sequence[int], critic: Sequence[int], batch: int, rows: int, seed: int = 0, **more: Any
 ) -> Any:
@@ -74,13 +63,8 @@ def sac_of(
 
 
 def seen_by(model: Any, obs: Obs, task: Any) -> Any:
-    """An observation of ours as a model of this module reads it: by key, or the state, with the one-hot task where it
-    has several.
-    """
-    space = model.observation_space
-    if isinstance(space, gymnasium.spaces.Dict):
-        return {key: obs[key] for key in space.spaces}
-    tasks = space.shape[0] - obs[STATE].shape[1]
+    """An observation of ours as a model of this module reads it: with the one-hot task where it has several."""
+    tasks = model.observation_space.shape[0] - obs[STATE].shape[1]
     return np.concatenate([obs[STATE], np.eye(tasks, dtype=np.float32)[task]], axis=1) if tasks else obs[STATE]
 
 
@@ -98,8 +82,6 @@ def stable_baselines3(training: Training, steps: int, suite: SuiteRef | None = N
             train_freq=1, gradient_steps=-1, learning_rate=settings.learning_rate, gamma=settings.gamma,
             ent_coef=f"auto_{settings.init_temperature}", target_entropy=settings.target_entropy,
         )  # fmt: skip
-    if training.env.observation != "state":
-        return _seeing(training)
     more: dict[str, Any] = {"device": "cpu", "seed": training.seed, "gamma": settings.gamma}
     if isinstance(settings, Sac):
         model = _sac(training, settings, more)
@@ -172,60 +154,3 @@ def _sac(training: Training, settings: Sac, more: dict[str, Any]) -> BaseAlgorit
         target_entropy=entropy,
         **more,
     )
-
-
-class Seeing(gymnasium.Env):  # type: ignore[misc]
-    """An environment of a training as stable-baselines3 wants it: what the policy sees, by key."""
-
-    def __init__(self, training: Training) -> None:
-        self._suite = suite_of(training).open()
-        self._env, self._steps = self._suite.make(0), 0
-        self._keys = tuple(self._suite.spaces.of_policy.obs)
-        self.observation_space = gymnasium.spaces.Dict(
-            {
-                key: gymnasium.spaces.Box(spec.low, spec.high, spec.shape, np.dtype(spec.dtype).type)
-                for key, spec in self._suite.spaces.of_policy.obs.items()
-            }
-        )
-        size = cast("Any", self._suite.spaces.action).size
-        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (size,), np.float32)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Obs, dict[str, Any]]:
-        """Begin an episode."""
-        super().reset(seed=seed, options=options)
-        start = int(self.np_random.integers(self._suite.starts or 1))
-        self._steps = 0
-        return self._seen(self._env.reset(start, int(self.np_random.integers(2**31)))), {}
-
-    def step(self, action: Any) -> tuple[Obs, float, bool, bool, dict[str, Any]]:
-        """Act."""
-        outcome = self._env.step(action)
-        self._steps += 1
-        cut = outcome.truncated or self._steps >= self._suite.spaces.horizon
-        return self._seen(outcome.obs), float(outcome.reward), outcome.terminated, cut, {}
-
-    def _seen(self, obs: Obs) -> Obs:
-        return {key: obs[key] for key in self._keys}
-
-
-def _seeing(training: Training) -> BaseAlgorithm:
-    """With its own net for pictures."""
-    settings = training.algorithm
-    envs = make_vec_env(lambda: Seeing(training), training.num_envs, seed=training.seed)
-    more: dict[str, Any] = {"device": "cpu", "seed": training.seed, "gamma": settings.gamma}
-    model: BaseAlgorithm
-    if isinstance(settings, Ppo):
-        rate = settings.learning_rate
-        model = PPO(
-            "MultiInputPolicy", envs, n_steps=settings.rollout_steps, batch_size=settings.batch_size,
-            n_epochs=settings.epochs, gae_lambda=settings.gae_lambda, learning_rate=lambda left: rate * left, **more,
-        )  # fmt: skip
-    else:
-        off = cast("OffPolicySettings", settings)
-        model = SAC(
-            "MultiInputPolicy", envs, batch_size=off.batch_size, buffer_size=off.buffer_size,
-            learning_starts=off.random_steps, train_freq=1,
-            gradient_steps=max(1, round(off.updates_per_step * training.num_envs)), **more,
-        )  # fmt: skip
-    model.set_logger(configure(None, []))
-    return model

@@ -48,7 +48,6 @@ SMALLEST = {
 TOO_LARGE = {
     "figures": "no benchmark: the others import it",
     "learners": "no benchmark: others import it",
-    "poison": "trains for as many steps as its figures are of",
 }
 
 
