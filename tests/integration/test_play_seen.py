@@ -48,10 +48,8 @@ def test_a_policy_that_is_filmed_sees_what_it_sees_in_an_evaluation(settings):
         expected += [envs.step(np.full((1, spaces.action.size), 0.4, np.float32)).obs for _ in range(STEPS - 1)]
     stage = (PlayedTask if settings.name == "metaworld" else WatchedTask)(Playable("x", 0, settings, 4, act, ()), None)
     shown = []
-    if isinstance(stage, PlayedTask):
-        stage.play(number, lambda _: shown.append(stage.views))
-    else:
-        stage.film(number, shown.append)
+    is_metaworld = isinstance(stage, PlayedTask)
+    stage.play(number, lambda _: shown.append(stage.views if is_metaworld else stage.picture()))
     stage.close()
     assert len(seen) == len(expected) == STEPS
     assert len(shown) == STEPS + 1
@@ -59,7 +57,7 @@ def test_a_policy_that_is_filmed_sees_what_it_sees_in_an_evaluation(settings):
         assert set(found) == set(spaces.of_policy.obs)
         assert all(found[key].tobytes() == wanted[key].tobytes() for key in found)
     views = newest_frames(spaces.obs, seen[-1])
-    if isinstance(stage, PlayedTask):
+    if is_metaworld:
         assert all((one == other).all() for one, other in zip(shown[-2], views, strict=True))
     else:
         film = shown[-2]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import secrets
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,15 +39,12 @@ _CODECS: dict[str, dict[str, Any]] = {
 _SEEKABLE = ["-g", "2", "-bf", "0"]
 
 
-def check_name(path: Path) -> None:
-    """Errors: ConfigError for a path that cannot be a film's."""
+def check_place(path: Path) -> None:
+    """Errors: ConfigError for a path that cannot be a film's, or whose folder is not there: one made by mistake lies
+    anywhere.
+    """
     if path.suffix.lower() not in _CODECS or os.path.isdir(path):
         raise ConfigError("film.out-suffix", path=path)
-
-
-def check_place(path: Path) -> None:
-    """As `check_name`, and for a folder that is not there: one made by mistake lies anywhere."""
-    check_name(path)
     if not os.path.isdir(path.absolute().parent):
         raise ConfigError("film.no-folder", path=path, folder=path.absolute().parent)
 
@@ -64,12 +61,11 @@ def film(
     most 20 pictures a second. It appears when the context ends well, whole or not at all. `seekable`: every second
     picture of an mp4 stands for itself, which makes it several times as large.
 
-    Errors: ConfigError for a path that cannot be one; SaveError where it cannot be written.
+    Errors: ConfigError where there is no ffmpeg; SaveError where it cannot be written.
     """
     import imageio_ffmpeg
 
     kind = path.suffix.lower()
-    check_name(path)
     every = max(1, math.ceil(frames_a_second / GIF_FPS)) if kind == ".gif" else 1
     codec = _CODECS[kind]
     temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{kind}")
@@ -96,7 +92,10 @@ def film(
         shown += 1
 
     try:
-        _begin(writer)
+        try:
+            writer.send(None)
+        except (OSError, RuntimeError) as error:
+            raise ConfigError("film.no-ffmpeg", why=error) from None
         yield show
         writer.close()
         if _frames_in(temporary) != -(-shown // every):  # ffmpeg's end does not say whether all reached the disk
@@ -107,14 +106,6 @@ def film(
     finally:
         writer.close()
         temporary.unlink(missing_ok=True)
-
-
-def _begin(writer: Generator[None, Pixels | None]) -> None:
-    """Start ffmpeg. Errors: ConfigError where there is none."""
-    try:
-        writer.send(None)
-    except (OSError, RuntimeError) as error:
-        raise ConfigError("film.no-ffmpeg", why=error) from None
 
 
 def _frames_in(path: Path) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -25,9 +27,7 @@ from trainer.showing.film import FRAMES_A_SECOND
 if TYPE_CHECKING:
     from trainer.evaluation.playable import Playable
 
-#: Steps of Meta-World that are still shown after the first success: half a second of the simulation.
-ENCORE_STEPS = 40
-#: Every second step of 12.5 ms is as fast as the simulation really is, at 40 pictures a second.
+#: Every second step of Meta-World's 12.5 ms is as fast as the simulation really is, at 40 pictures a second.
 STEPS_A_FRAME = 2
 #: Where an environment does not say how many steps it makes a second.
 USUAL_FPS = 30
@@ -42,36 +42,34 @@ Show = Callable[[Picture], None]
 @dataclass(frozen=True)
 class PlayedEpisode:
     """How one episode went. `number` is that of an evaluation's episode, or of a goal. `success` None: nothing was said
-    of it. `solved_at`: the step of the first success of one that would have ended there; None: never.
-
-    `episode_return` is undiscounted, as in evaluations.
+    of it. `episode_return` is undiscounted, as in evaluations.
     """
 
     number: int
     episode_return: float
     steps: int
     success: bool | None = None
-    solved_at: int | None = None
 
     def words(self) -> str:
         """One line."""
         how = "" if self.success is None else ", solved" if self.success else ", not solved"
-        how += "" if self.solved_at is None else f" at step {self.solved_at}"
         return f"episode {self.number}: return {self.episode_return:,.1f} in {self.steps:,} steps{how}"
 
 
-class EpisodePlayer:
+class EpisodePlayer(ABC):
     """One task of `policy`, and an environment in which it is played; a context, or to be closed. `fps`: pictures a
-    second of a film of it.
+    second of a film of it, one of `steps_a_frame` steps.
     """
 
     env: Any
-    fps = FRAMES_A_SECOND
+    fps, steps_a_frame = FRAMES_A_SECOND, 1
+    #: Whether an episode ends at its first success, and whether that is told.
+    ends_solved, tells_success = False, True
 
     def __init__(self, policy: Playable, task: str | None, spaces: Spaces) -> None:
         self._policy, self._index = policy, policy.task_index(task)
         self.task = policy.tasks[self._index]
-        self._frames, self._specs = OneEpisode(spaces), spaces.obs
+        self._frames, self._specs, self._horizon = OneEpisode(spaces), spaces.obs, spaces.horizon
         self._obs: Obs = spaces.zeros(1)
 
     def __enter__(self) -> Self:
@@ -80,10 +78,48 @@ class EpisodePlayer:
     def __exit__(self, *_error: object) -> None:
         self.close()
 
+    @abstractmethod
+    def begun(self, number: int) -> Obs:
+        """What is seen where an evaluation's episode of this number, or goal, begins."""
+
+    @abstractmethod
+    def drawn(self) -> Picture:
+        """The scene as it looks now, both sides even. Errors: ConfigError where it cannot be drawn."""
+
     @property
     def views(self) -> list[Picture]:
         """What the policy sees now, of each camera [H, W, 3]; none where it sees numbers alone."""
         return newest_frames(self._specs, self._obs)
+
+    def picture(self) -> Picture:
+        """The scene, and what the policy sees beside it. Errors: ConfigError."""
+        return with_views(self.drawn(), self.views)
+
+    def reset(self, number: int) -> None:
+        """Begin that episode. Errors: EnvironmentFailedError."""
+        with self._told(number):
+            self._obs = self._frames.begin(self.begun(number))
+
+    def play(self, number: int, on_step: Callable[[int], None]) -> PlayedEpisode:
+        """One episode; `on_step(n)` is called at its start (0) and after each step. Errors: EnvironmentFailedError."""
+        self.reset(number)
+        on_step(0)
+        total, solved, is_over = 0.0, list[bool](), False
+        while len(solved) < self._horizon and not is_over:
+            with self._told(number):
+                action = self._policy.act(self._obs, np.array([self._index], np.int32))[0]
+                outcome: Outcome = self.env.step(action)
+                self._obs = self._frames.push(outcome.obs)
+            total += float(outcome.reward)
+            solved.append(bool(outcome.success))
+            is_over = outcome.terminated or outcome.truncated or (self.ends_solved and solved[-1])
+            on_step(len(solved))
+        success = self._policy.env.succeeded(solved) if self.tells_success else None
+        return PlayedEpisode(number, total, len(solved), success)
+
+    def film(self, number: int, show: Show) -> PlayedEpisode:
+        """As `play`; pictures of it are shown. Errors: ConfigError, too."""
+        return self.play(number, lambda step: None if step % self.steps_a_frame else show(self.picture()))
 
     def close(self) -> None:
         """Free the environment."""
@@ -92,14 +128,19 @@ class EpisodePlayer:
     def _seed(self, number: int) -> int:
         return seed_of(self._policy.goal_seed, self._index, number)
 
-    def _step(self) -> Outcome:
-        outcome: Outcome = self.env.step(self._policy.act(self._obs, np.array([self._index], np.int32))[0])
-        self._obs = self._frames.push(outcome.obs)
-        return outcome
+    @contextmanager
+    def _told(self, number: int) -> Iterator[None]:
+        """Whatever an environment raises becomes a sentence."""
+        try:
+            yield
+        except Exception as error:
+            raise EnvironmentFailedError("play.episode-failed", task=self.task, episode=number, why=error) from error
 
 
 class PlayedTask(EpisodePlayer):
     """One task of Meta-World at its fixed goals, seen by a `camera`, `size` pixels a side."""
+
+    steps_a_frame, ends_solved = STEPS_A_FRAME, True
 
     def __init__(self, policy: Playable, task: str | None, camera: str = "corner2", size: int = 480) -> None:
         settings = cast("Metaworld", policy.env)
@@ -114,38 +155,17 @@ class PlayedTask(EpisodePlayer):
         found: tuple[Any, Any] = self.env.upstream.simulation
         return found
 
-    def picture(self) -> Picture:
-        """As it looks now, and what the policy sees beside it. Errors: ConfigError for another camera, or size."""
+    def begun(self, number: int) -> Obs:
+        """At that goal."""
+        start = number % GOALS_PER_TASK
+        found: Obs = self.env.reset(start, self._seed(start))
+        return found
+
+    def drawn(self) -> Picture:
+        """Errors: ConfigError for another camera, or size."""
         if self._eye is None:
             self._eye = Camera(self.simulation, *self._camera)
-        return with_views(self._eye.picture(), self.views)
-
-    def reset(self, number: int) -> None:
-        """Begin at that goal."""
-        start = number % GOALS_PER_TASK
-        self._obs = self._frames.begin(self.env.reset(start, self._seed(start)))
-
-    def play(self, number: int, on_step: Callable[[int], None]) -> PlayedEpisode:
-        """One episode from goal number `number`; `on_step(n)` is called at its start (0) and after each step.
-
-        A success is followed by half a second more, which counts for nothing.
-        """
-        self.reset(number)
-        on_step(0)
-        total, solved_at, step, last = 0.0, None, 0, self._policy.env.horizon
-        while step < last:
-            outcome = self._step()
-            step += 1
-            if solved_at is None:
-                total += float(outcome.reward)
-                if outcome.success:
-                    solved_at, last = step, min(last, step + ENCORE_STEPS)
-            on_step(step)
-        return PlayedEpisode(number % GOALS_PER_TASK, total, step, solved_at is not None, solved_at)
-
-    def film(self, number: int, show: Show) -> PlayedEpisode:
-        """As `play`; pictures of it are shown."""
-        return self.play(number, lambda step: None if step % STEPS_A_FRAME else show(self.picture()))
+        return self._eye.picture()
 
     def close(self) -> None:
         """Free the simulation, and the drawing context."""
@@ -162,46 +182,22 @@ class WatchedTask(EpisodePlayer):
         if not hasattr(suite, "watched"):
             raise ConfigError("play.no-pictures", suite=policy.env.name)
         super().__init__(policy, task, suite.spaces)
-        self._horizon, self._tells_success = suite.spaces.horizon, suite.tells_success
+        self.tells_success = suite.tells_success
         self.env = suite.watched(self._index)
         self.fps = int(self.env.upstream.metadata.get("render_fps") or USUAL_FPS)
 
-    def picture(self) -> Picture:
-        """As it looks now, and what the policy sees of it where those are pictures: both sides even. Errors:
-        ConfigError where it cannot be drawn.
-        """
+    def begun(self, number: int) -> Obs:
+        """As an evaluation begins it."""
+        found: Obs = self.env.reset(self._seed(number))
+        return found
+
+    def drawn(self) -> Picture:
+        """Errors: ConfigError where it cannot be drawn."""
         try:
             drawn = self.env.picture()
         except Exception as error:
             raise ConfigError("play.not-drawn", task=self.task, why=error) from error
-        even = np.ascontiguousarray(drawn[: drawn.shape[0] // 2 * 2, : drawn.shape[1] // 2 * 2])
-        return with_views(even, self.views)
-
-    def reset(self, number: int) -> None:
-        """Begin that episode, as an evaluation does. Errors: EnvironmentFailedError."""
-        try:
-            self._obs = self._frames.begin(self.env.reset(self._seed(number)))
-        except Exception as error:
-            raise EnvironmentFailedError("play.episode-failed", task=self.task, episode=number, why=error) from error
-
-    def film(self, number: int, show: Show) -> PlayedEpisode:
-        """One episode, shown at its start and after each step. Errors: EnvironmentFailedError; ConfigError."""
-        self.reset(number)
-        show(self.picture())
-        total, solved = 0.0, list[bool]()
-        while len(solved) < self._horizon:
-            try:
-                outcome = self._step()
-            except Exception as error:
-                words = {"task": self.task, "episode": number, "why": error}
-                raise EnvironmentFailedError("play.episode-failed", **words) from error
-            total += outcome.reward
-            solved.append(outcome.success)
-            show(self.picture())
-            if outcome.terminated or outcome.truncated:
-                break
-        success = self._policy.env.succeeded(solved) if self._tells_success else None
-        return PlayedEpisode(number, total, len(solved), success)
+        return np.ascontiguousarray(drawn[: drawn.shape[0] // 2 * 2, : drawn.shape[1] // 2 * 2])
 
 
 class Camera:

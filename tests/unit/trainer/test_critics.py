@@ -7,8 +7,7 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from trainer.nets.critics import EMBEDDING, Critic, ResidualCritic
-from trainer.nets.fused import Stacked, min_q_input_gradient
+from trainer.nets.critics import EMBEDDING, ResidualCritic
 
 pytestmark = pytest.mark.trainer
 TASKS = 3
@@ -28,40 +27,6 @@ def rows(n=40, obs=7, actions=2, seed=1):
     task = torch.arange(n) % TASKS
     x = torch.cat([torch.randn(n, obs, generator=noise), torch.eye(TASKS)[task]], dim=-1)
     return x, torch.rand(n, actions, generator=noise) * 2 - 1, task
-
-
-def two_critics(heads, hidden=(32, 32)):
-    init = stream()
-    return nn.ModuleList(Critic(7 + TASKS, 2, hidden, init, heads=heads) for _ in range(2))
-
-
-def slope_by_hand(critics, x, action, **how):
-    stack = Stacked(critics)
-    layers = stack.forward(torch.cat([x, action], dim=-1))
-    chosen = critics[0].chosen(x)
-    return min_q_input_gradient(stack, layers, (layers[-1] * chosen).sum(-1), chosen, **how)[:, -2:]
-
-
-def by_differentiation(critics, x, action):
-    free = action.clone().requires_grad_()
-    both = torch.stack([critic(x, free).squeeze(-1) for critic in critics])
-    return both, torch.autograd.grad(both.amin(0).sum(), free)[0]
-
-
-def test_the_slope_is_right_where_one_critic_owns_every_row():
-    critics = two_critics(1)
-    critics[1].layers[-1].bias.data -= 100
-    x, action, _ = rows()
-    _, plain = by_differentiation(critics[1:], x, action)
-    assert torch.allclose(slope_by_hand(critics, x, action), plain, rtol=1e-6, atol=1e-7)
-
-
-def test_each_task_has_the_head_that_its_one_hot_names():
-    critic = two_critics(TASKS)[0]
-    x, action, task = rows()
-    critic.layers[-1].weight.data.zero_()
-    critic.layers[-1].bias.data = torch.tensor([10.0, 20.0, 30.0])
-    assert critic(x, action).squeeze(-1).tolist() == [[10.0, 20.0, 30.0][k] for k in task]
 
 
 def a_residual(outputs=5, width=16, blocks=2, seed=0):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import copy
 import math
 
 import numpy as np
@@ -11,10 +10,10 @@ pytest.importorskip("torch")
 
 import torch
 from point_run import PointRun
-from slot_digest import digest_of, parts_of
+from slot_digest import parts_of
 
 from trainer.algorithms.common.diagnostics import DELTA, TAU, dormant, effective_rank, norm, watched
-from trainer.algorithms.common.multitask import diagnose, measure_batch
+from trainer.algorithms.common.multitask import measure_batch
 from trainer.buffers.rows import Batch
 from trainer.config.section import TrainingSection, resolve
 from trainer.nets.critics import ResidualCritic
@@ -66,10 +65,6 @@ def set_outputs(nets, *biases):
         last.bias.data.copy_(torch.as_tensor(bias, dtype=torch.float32).expand_as(last.bias))
 
 
-def everything(learner):
-    return digest_of(learner.state().tensors)
-
-
 # Dead neurons. TAU is 0.1.
 
 
@@ -93,19 +88,6 @@ def test_the_activity_of_a_net_is_what_its_hidden_neurons_fire_over_the_rows():
     assert [one.tolist() for one in seen.activity] == [[0.5, 4.0, 0.0]]
     assert [one.tolist() for one in seen.features] == [[[1.0, 3.0, 0.0], [0.0, 5.0, 0.0]]]
     assert dormant(seen.activity) == pytest.approx(1 / 3)  # a tenth of the mean 1.5 is 0.15
-
-
-def test_a_residual_critic_shows_each_of_its_relus_and_what_its_last_layer_reads():
-    learner = a_learner(critic_net="residual")
-    critic = learner.critics[0]
-    critic.blocks[1].inner_norm.weight.data.zero_()
-    critic.blocks[1].inner_norm.bias.data[:] = torch.tensor([-1.0] * 12 + [1.0] * 4)
-    x = torch.cat([torch.randn(5, 39, generator=stream()), torch.eye(3)[[0, 1, 2, 0, 1]]], dim=-1)
-    with watched([critic]) as seen:
-        out = critic(x, torch.zeros(5, 4))
-    assert [len(one) for one in seen.activity] == [16, 16, 16]  # the first layer's, and one in each of two blocks
-    assert seen.activity[2].tolist() == [0.0] * 12 + [1.0] * 4
-    assert torch.equal(critic.last(seen.features[0]), out)
 
 
 # Effective rank. DELTA is 0.01.
@@ -179,17 +161,6 @@ def test_gradients_are_those_that_an_update_with_the_same_noise_goes_down(kind):
 
 
 # What it must not do.
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_diagnosis_changes_nothing_and_says_the_same_again(tmp_path, kind):
-    run = PointRun(tmp_path, random_steps=40, critic_hidden=(16, 16), **KINDS[kind]).steps(30)
-    before = everything(run.state.algorithm), copy.deepcopy(run.state.experience.state().numbers)
-    one = diagnose(run.state.algorithm, run.state.experience.own, run.state.step)
-    assert diagnose(run.state.algorithm, run.state.experience.own, run.state.step) == one
-    assert diagnose(run.state.algorithm, run.state.experience.own, run.state.step + 1) != one
-    assert (everything(run.state.algorithm), run.state.experience.state().numbers) == before
-    assert all(net._forward_hooks == {} for net in run.state.algorithm.critics.modules())
 
 
 def diagnosed(state):

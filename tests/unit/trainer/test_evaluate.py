@@ -10,15 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from suites import metaworld
 
 from trainer.config.find import SUITES, settings_of
 from trainer.config.suites import Gymnasium
 from trainer.envs.suite import SuiteRef
 from trainer.evaluation.protocol import Evaluation, _lanes, evaluate, iqm, iqm_interval, summarise, unseen_seed
 from trainer.history.read import best_evaluation, evaluation_scalars, mean_return, score_of, success_of
-from trainer.showing.learning import Evaluated
-from trainer.showing.summary import judged
 
 ROOT = Path(__file__).parents[3]
 TEN = tuple(f"task-{k}" for k in range(10))
@@ -40,18 +37,6 @@ def test_the_iqm_is_the_mean_of_the_middle_half_and_its_interval_never_a_false_c
     few, many = np.tile([True, False], (10, 5)), np.tile([True, False], (10, 25))
     width = [high - low for low, high in (iqm_interval(few), iqm_interval(many))]
     assert width[1] < 0.6 * width[0]
-
-
-def test_plot_and_evaluate_give_the_same_episodes_the_same_interval():
-    rng = np.random.default_rng(1)
-    for tasks, goals in ((1, 10), (1, 1), (4, 10), (10, 5)):
-        solved = rng.random((tasks, goals)) < rng.random((tasks, 1))
-        names = TEN[:tasks][::-1]  # those who plot have them by name
-        result = summed_up(names, solved)
-        plotted = judged([Evaluated(1, result.success, goals)])
-        assert (plotted.iqm().low, plotted.iqm().high) == (result.iqm_low, result.iqm_high)
-        if tasks == 1:
-            assert plotted.iqm() == plotted.mean() == plotted.task(names[0])
 
 
 def test_what_is_summed_up():
@@ -90,11 +75,6 @@ def test_a_learner_with_workers_loads_no_simulator():
     program = "import sys, trainer.evaluation.protocol; print({'metaworld', 'mujoco', 'torch'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "set()"
-
-
-def test_more_goals_than_meta_world_fixes_are_refused():
-    with pytest.raises(ValueError, match="50 goals a task"):
-        evaluate(lambda obs, task: obs, metaworld(["reach-v3"]), goals_per_task=51)
 
 
 @pytest.mark.trainer

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-import math
 
 import numpy as np
 import pytest
-from suites import learn, learner_of, state_of
+from suites import learner_of, state_of
 
 pytest.importorskip("torch")
 
@@ -21,9 +20,7 @@ from trainer.algorithms.common.native.update import NativeUpdates
 from trainer.algorithms.common.sharding import Sample
 from trainer.buffers.rows import Batch
 from trainer.config.section import TrainingSection, resolve
-from trainer.machine import products
 from trainer.machine.building import NoLibraryError
-from trainer.nets.distributions import sample
 
 pytestmark = pytest.mark.trainer
 TASKS = ("reach-v3", "push-v3", "door-open-v3")
@@ -175,40 +172,3 @@ def test_its_updates_are_those_of_the_textbook(kind, way):
 
 def first_name(net):
     return next(name for name, _ in net.named_parameters())
-
-
-def test_the_log_density_stays_finite_where_the_squashing_is_saturated():
-    _, log_prob = sample(torch.full((1, 4), 30.0), torch.full((1, 4), -10.0), torch.zeros(1, 4))
-    # per action: log N(0) at sigma e^-10, minus log(1 - tanh(30)^2) = 2 (log 2 - 30) to the last digit
-    assert log_prob.item() == pytest.approx(4 * (10 - 0.5 * math.log(2 * math.pi) - 2 * (math.log(2) - 30)), rel=1e-5)
-
-
-def test_rewards_are_scaled_so_that_no_return_of_their_task_leaves_the_grid():
-    learner = a_learner(**KINDS["categorical"])  # gamma 0.5: at most twice the largest reward, and the grid ends at 2
-    task = torch.tensor([0, 0, 1, 2])
-    reward = torch.tensor([4.0, -8.0, 2.0, 0.0])
-    learner.note_rewards(task, reward)
-    assert learner.scaled(task, reward, learner.largest_reward).tolist() == [0.5, -1.0, 1.0, 0.0]
-    assert learner.largest_reward.tolist() == [8.0, 2.0, 0.0]
-    learner.note_rewards(task, torch.ones(4))
-    assert learner.scaled(task, torch.ones(4), learner.largest_reward).tolist()[:3] == [0.125, 0.125, 0.5], "remembered"
-
-
-@pytest.mark.parametrize("route", [products.PLAIN, products.ONEDNN])
-def test_a_restored_learner_goes_on_bit_by_bit_on_two_threads_with_either_library(route):
-    """Nets so wide, and batches so large, that both libraries share the products out."""
-    torch.set_num_threads(2)
-    before = torch.backends.mkldnn.matmul.fp32_precision
-    try:
-        products.use(route)
-        learner, again = (a_learner(seed=s, critic_hidden=(256, 256), batch_size=258) for s in (0, 5))
-        learn(learner, a_batch(258))
-        again.load(learner.state())
-        for each in (learner, again):
-            for seed in range(1, 5):
-                learn(each, a_batch(258, seed=seed))
-        found, wanted = again.state().tensors, learner.state().tensors
-        assert found.keys() == wanted.keys()
-        assert all(torch.equal(found[name], tensor) for name, tensor in wanted.items())
-    finally:
-        torch.backends.mkldnn.matmul.fp32_precision = before

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,7 +23,6 @@ from trainer.envs.spaces import STATE, ArraySpec, Box, Discrete, Spaces
 from trainer.envs.step import Step
 from trainer.nets.distributions import Categorical, Normal
 from trainer.nets.normalise import Normaliser, RunningMoments, in_three, summed_up
-from trainer.nets.policy import PolicyNet, PolicySpec
 
 pytestmark = pytest.mark.trainer
 CPU = torch.device("cpu")
@@ -285,17 +283,6 @@ def test_densities_entropies_and_their_derivatives_are_torchs(kind):
     assert (ours.mode(outputs) if kind == "discrete" else ours.mode(outputs).abs()).max() <= (
         4 if kind == "discrete" else 1
     )
-
-
-def test_a_policy_with_a_scale_goes_through_json_and_its_tensors():
-    spec = PolicySpec(SPACES["box"], resolve(TrainingSection(algorithm="ppo")).network, "normal", normalises=True)
-    assert PolicySpec.from_json(spec.as_json()) == spec
-    policy = PolicyNet(spec, torch.Generator().manual_seed(0))
-    shapes = PolicyNet(spec, None).state_dict()
-    assert {name: value.shape for name, value in policy.state_dict().items()} == {n: v.shape for n, v in shapes.items()}
-    old = spec.as_json()
-    del old["normalises"]
-    assert PolicySpec.from_json(old) == replace(spec, normalises=False)
 
 
 @pytest.mark.parametrize("shards", [1, 2])

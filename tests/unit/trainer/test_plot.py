@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from long_history import with_its_peak, write_long_history
 from refused import refused
 from rich.console import Console
 
@@ -21,7 +20,7 @@ from syncd import store
 from trainer.config.section import TrainingSection, resolve
 from trainer.evaluation.protocol import iqm
 from trainer.showing import plot
-from trainer.showing.learning import EPISODES_A_POINT, aligned, curves_of, find_curves, mean_over, window_rows
+from trainer.showing.learning import aligned, curves_of, find_curves, mean_over
 from trainer.showing.plot import GROUPS, caption, draw_curves, draw_tasks
 from trainer.showing.summary import MIN_SEEDS, iqm_of, mean_of, summaries
 from trainer.showing.tables import runs_as_json, show_runs
@@ -73,14 +72,6 @@ def test_a_point_is_each_tasks_episodes_in_its_window_and_their_mean_over_tasks(
                 assert at == pytest.approx(rates[-1], abs=1e-6)
             mean = curves.mean(name)[end]
             assert mean == pytest.approx(np.mean(rates), abs=1e-6) if rates else np.isnan(mean)
-
-
-@given(st.integers(1, 400), st.integers(1, 400).map(lambda eighths: eighths / 8))  # their sums are exact
-def test_a_window_has_twenty_episodes_a_task_or_is_a_fifth_of_the_run(rows, a_row_has):
-    window = window_rows(np.full((rows, 3), a_row_has))
-    assert 1 <= window <= max(1, rows // 5)
-    assert window * a_row_has >= EPISODES_A_POINT or window == max(1, rows // 5)
-    assert (window - 1) * a_row_has < EPISODES_A_POINT
 
 
 def test_slots_together_end_where_the_shortest_does():
@@ -257,16 +248,3 @@ def test_where_no_success_is_told_returns_are_shown_and_no_share(tmp_path, drawn
         summaries([*mine, a_slot(0, an_evaluation(20, 0.5, 0.5, **averaged), run="other")]), tmp_path / "a.png", ""
     )
     assert marks(drawn["success"]) == {(20.0, 0.5), (20.0, 0.75)}  # with its moving average
-
-
-@pytest.mark.long
-def test_long_histories_become_curves_without_ever_being_in_memory(tmp_path):
-    written = 0
-    for slot in range(3):
-        attempt = tmp_path / "run/slots" / str(slot) / "attempts/0"
-        attempt.mkdir(parents=True)
-        write_json(attempt / "parent.json", {"attempt": None, "step": 0, "checkpoint": None})
-        written = write_long_history(attempt / "metrics.jsonl")
-    found, peak = with_its_peak(lambda: find_curves(tmp_path / "run"))
-    assert [(curves.step[-1], curves.mean("returns")[-1]) for curves in found] == [(20_000, 1.5)] * 3
-    assert peak < written / 4

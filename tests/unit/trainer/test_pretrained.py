@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import errno
-import hashlib
 import os
 
 import pytest
@@ -85,17 +84,6 @@ def test_a_file_of_another_net_is_not_kept(tmp_path):
     assert kept_in(run) == [weights.sha256_of(file)]
 
 
-def test_a_folder_that_describes_another_net_is_refused_though_no_shape_shows_it(tmp_path):
-    fields = {"arch": "timesformer_tiny", "env": {**ENV, "observation": "clips", "frame_stack": 2}}
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    made(folder / "model.safetensors", 1, **fields)
-    (folder / "config.json").write_text('{"num_attention_heads": 7}')
-    with refused("weights.other-description", arch="timesformer_tiny", name="num_attention_heads", found=7):
-        train(tmp_path / "run", folder, **fields)
-    assert kept_in(tmp_path / "run") == []
-
-
 def test_the_slots_own_copy_counts_as_the_file_that_it_was_made_of(tmp_path):
     file, run = made(tmp_path / "a.safetensors", 1), tmp_path / "run"
     train(run, file)
@@ -151,15 +139,6 @@ def test_a_file_that_cannot_be_read_is_called_neither_gone_nor_damaged(tmp_path,
         train(tmp_path / "run", file)
 
 
-def test_a_copy_that_cannot_be_read_now_is_not_called_damaged(tmp_path, monkeypatch):
-    file, run = made(tmp_path / "a.safetensors", 1), tmp_path / "run"
-    train(run, file)
-    copy = weights.place_of(run / "slots/0" / weights.WEIGHTS, weights.sha256_of(file))
-    unreadable(monkeypatch, copy, errno.ESTALE, is_seen=True)
-    with refused("start.unread"):
-        weights.read(copy)
-
-
 def test_a_copy_that_cannot_be_opened_for_a_moment_has_no_other_sum(tmp_path, monkeypatch):
     """Else the training would be taken for another one."""
     file = made(tmp_path / "a.safetensors", 1)
@@ -181,23 +160,6 @@ def test_a_copy_that_cannot_be_opened_for_a_moment_has_no_other_sum(tmp_path, mo
     assert weights.sha256_of(copy) == whole
 
 
-@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
-def test_a_copy_that_stays_unreadable_is_to_be_removed_and_one_that_is_gone_is_made_again(
-    tmp_path, monkeypatch, number
-):
-    file, run = made(tmp_path / "a.safetensors", 1), tmp_path / "run"
-    train(run, file)
-    copy = weights.place_of(run / "slots/0" / weights.WEIGHTS, weights.sha256_of(file))
-    with monkeypatch.context() as patch:
-        unreadable(patch, copy, number, is_seen=True)
-        words = "start again; where it stays so and it is a slot's copy of what is elsewhere still, remove it$"
-        with pytest.raises(UndecidedError, match=words):
-            train(run, file, total_steps=12)
-    copy.unlink()
-    assert any("going on at step 8 " in line for line in train(run, file, total_steps=12))
-    assert copy.exists()
-
-
 @pytest.mark.parametrize("is_seen", [False, True])
 @pytest.mark.parametrize("number", [errno.ELOOP, errno.EISDIR, errno.ENAMETOOLONG])
 def test_what_can_never_be_read_is_a_mistake_of_the_config(tmp_path, monkeypatch, number, is_seen):
@@ -205,16 +167,6 @@ def test_what_can_never_be_read_is_a_mistake_of_the_config(tmp_path, monkeypatch
     unreadable(monkeypatch, file, number, is_seen=is_seen)
     with refused("weights.unreadable", file=file, why=os.strerror(number)):
         train(tmp_path / "run", file)
-
-
-@pytest.mark.parametrize(
-    "metadata",
-    [{"source_sha256": "ab" * 32}, {"source_sha256": "../../else", "numbers_sha256": "0"}, {"numbers_sha256": "0"}],
-)
-def test_a_file_that_only_says_that_it_is_a_copy_is_what_it_is(tmp_path, metadata):
-    path = tmp_path / "a.safetensors"
-    save_file({"x": torch.zeros(3)}, path, metadata=metadata)
-    assert weights.sha256_of(path) == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 MIX = {"group": {"mix": True}, "init_seed": 0}

@@ -90,25 +90,6 @@ def test_sampling_returns_the_rows_of_the_task_that_it_says():
     assert np.array_equal(batch.terminated, (batch.reward % 2 == 0).astype(np.float32))
 
 
-class Extreme:
-    """A stream whose every number is one of the two ends of what a stream gives."""
-
-    def __init__(self, value):
-        self.value = value
-
-    def random(self, count):
-        return np.full(count, self.value)
-
-
-@given(st.integers(1, 2**20), st.integers(0, 2))
-def test_the_ends_of_what_a_stream_gives_are_the_first_row_and_the_last(size, task):
-    replay = Replay(3 * 2**20, 3, {})
-    replay.counts[:] = size
-    counts = np.where(np.arange(3) == task, 2, 0)
-    for value, row in ((0.0, 0), (np.nextafter(1, 0), size - 1)):
-        assert replay.drawn(counts, Extreme(value)).places.tolist() == [task * 2**20 + row] * 2
-
-
 @given(st.lists(st.lists(st.integers(0, 9), min_size=3, max_size=3), min_size=1, max_size=4), st.integers(0, 5))
 def test_what_is_gathered_from_several_rings_is_what_each_has_drawn_joined_in_their_order(counts, seed):
     """Drawn in the same order from the same stream; a ring that gives nothing is among them, too."""

@@ -8,7 +8,6 @@ pytest.importorskip("torch")
 
 import torch
 
-from trainer.nets import distributions, fused
 from trainer.nets.fused import Stacked
 from trainer.nets.mlp import MLP
 
@@ -32,22 +31,6 @@ def test_every_number_lies_in_one_place_once():
     assert sorted(found.tolist()) == list(range(stack.flat.numel()))
     stack.flat.grad.copy_(stack.flat)
     assert all(torch.equal(p.grad, p) for net in plain for p in net.parameters())
-
-
-def test_a_draw_is_a_sample_and_its_slope_that_of_automatic_differentiation():
-    outputs, drawn_noise = noise(9, 8).double(), noise(9, 4, seed=3).double()
-    outputs[0, 4:] = torch.tensor([2.5, -21.0, 2.0, -19.0])
-    outputs.requires_grad_()
-    mean, raw = outputs.chunk(2, dim=-1)
-    log_std = torch.where(raw > 2, 2.0, torch.where(raw < -20, -20.0, raw))
-    action, density = distributions.sample(mean, log_std, drawn_noise)
-    action_gradient, density_gradient = noise(9, 4, seed=4).double(), noise(9, seed=5).double()
-    expected = torch.autograd.grad((action * action_gradient).sum() + (density * density_gradient).sum(), outputs)[0]
-    found = fused.draw(outputs.detach(), drawn_noise)
-    assert torch.allclose(found.action, action.detach())
-    assert torch.allclose(found.log_prob, density.detach())
-    assert torch.allclose(fused.output_gradient(found, action_gradient, density_gradient), expected, rtol=1e-10)
-    assert (expected[0, 4:] == 0).tolist() == [True, True, False, False]
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from pathlib import Path
 
 import pytest
 
@@ -102,14 +100,6 @@ def test_halves_are_read_as_float32(tmp_path):
     assert torch.equal(encoder.convs[0].weight, half["convs.0.weight"].float())
 
 
-def test_the_sum_is_that_of_the_file_and_of_a_folders_shards_in_their_order(tmp_path):
-    folder = in_shards(tmp_path, numbers(an_encoder()))
-    shards = [(folder / f"model-0000{number}-of-00002.safetensors").read_bytes() for number in (1, 2)]
-    assert weights.sha256_of(folder) == hashlib.sha256(shards[0] + shards[1]).hexdigest()
-    one = folder / "model-00001-of-00002.safetensors"
-    assert weights.sha256_of(one) == hashlib.sha256(shards[0]).hexdigest()
-
-
 class _Code:
     """What a pickle runs when it is read."""
 
@@ -169,23 +159,18 @@ BAD = {
         "weights.tensor-shape",
     ),
     "not finite": (lambda at, own: saved(at, {**own, BIAS: own[BIAS] * float("nan")}), "weights.not-finite"),
-    "beyond": (lambda at, own: saved(at, {**own, BIAS: own[BIAS].double() * 0 + 1e300}), "weights.not-finite"),
     "cut": (lambda at, own: cut(saved(at, own)), "weights.unreadable"),
     "cut pth": (lambda at, own: cut(torched(at, own)), "weights.unreadable"),
     "garbage": (lambda at, own: written(at, "w.pth"), "weights.unreadable"),
-    "empty": (lambda at, own: written(at, "w.pth", b""), "weights.unreadable"),
     "code": (lambda at, own: torched(at, _Code(at / "it-ran")), "weights.holds-code"),
     "command": (lambda at, own: torched(at, _Command(at / "it-ran")), "weights.holds-code"),
     "nested": (lambda at, own: torched(at, {"state_dict": own}), "weights.no-tensors"),
-    "no names": (lambda at, own: torched(at, list(own.values())), "weights.no-tensors"),
     "kind": (lambda at, own: written(at, "w.onnx"), "weights.other-suffix"),
     "empty folder": (lambda at, own: at, "weights.no-shards"),
     "lacking": (lambda at, own: in_shards(at, own, without=SECOND), "weights.tensor-missing"),
     "zeros": (lambda at, own: endless(at), "weights.not-regular"),
-    "the device": (lambda at, own: Path("/dev/zero"), "weights.not-regular"),
     "pipe": (lambda at, own: pipe(at / "w.safetensors"), "weights.not-regular"),
     "whole numbers": (lambda at, own: saved(at, {**own, BIAS: own[BIAS].to(torch.int32)}), "weights.tensor-type"),
-    "yes and no": (lambda at, own: torched(at, {**own, BIAS: own[BIAS] > 0}), "weights.tensor-type"),
 }
 
 
@@ -201,14 +186,6 @@ def test_a_file_that_cannot_be_used_is_refused_and_the_net_stays_as_it_was(case,
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "it-ran").exists()
     assert all(torch.equal(before[name], tensor) for name, tensor in encoder.state_dict().items())
-
-
-def test_a_file_larger_than_any_net_is_not_read(tmp_path, monkeypatch):
-    path = tmp_path / "w.safetensors"
-    save_file(numbers(an_encoder()), path)
-    monkeypatch.setattr(weights, "MOST_BYTES", 1000)
-    with refused("weights.too-large"):
-        weights.read(path)
 
 
 def test_a_kept_copy_whose_numbers_changed_is_not_used(tmp_path):
