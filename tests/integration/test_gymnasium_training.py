@@ -14,7 +14,9 @@ from daemons import WORK_S
 pytest.importorskip("torch")
 
 from needs import is_missing
-from slot_digest import gaps, slot_digest
+from slot_digest import gaps
+from typed_trainings import HANDING_OVER, bits_of, run
+from typed_trainings import train as typed
 
 from anchorleg.job import HANDED_OVER
 from trainer.algorithms.common.native.library import threads_for
@@ -43,36 +45,11 @@ MTSAC = {
     "random_steps": 60,
     "total_steps": 300,
 }
-HANDING_OVER = str(ROOT / "tests" / "support" / "handing_over.py")
-
-
-def run(folder: Path, *command: str, expected: int = 0) -> str:
-    """All that it said, and that it said it in sentences."""
-    paths = (ROOT, ROOT / "tests/plugin", ROOT / "tests/support")
-    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, *command],
-        cwd=folder,
-        env={**environment, "PYTHONPATH": os.pathsep.join(map(str, paths))},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=WORK_S, check=False,
-    )  # fmt: skip
-    assert done.returncode == expected, done.stdout
-    assert "Traceback" not in done.stdout
-    return done.stdout
 
 
 def train(folder: Path, env: dict[str, object], *command: str, expected: int = 0, **fields: object) -> str:
-    folder.mkdir(exist_ok=True)
-    values = {**TRAINING, "env": {"name": "gymnasium", **env}, **fields}
-    (folder / "training.json").write_text(json.dumps(values))
-    words = (*(command or ("-m", "trainer")), "train", "--config", "training.json", "--run-dir", "run")
-    return run(folder, *words, expected=expected)
-
-
-def bits_of(folder: Path) -> dict[str, object]:
-    found = slot_digest(folder / "run/slots/0")
-    del found["parts"]["run"][1]["numeric"]["workers"]
-    return found
+    section = {**TRAINING, "env": {"name": "gymnasium", **env}, **fields}
+    return typed(folder, section, *command, expected=expected)
 
 
 @pytest.mark.long

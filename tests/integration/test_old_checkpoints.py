@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import WORK_S
 from old_runs import CONTRIBUTED, FIXTURES, LOADED, by_part, loaded, unpacked
 from relay import REPOSITORY, SUPPORT, Relay
+from typed_trainings import run
 from watching import client_env, syncd
 
 ALGORITHMS = ("a2c", "drqv2", "mtsac", "ppo", "sac", "td3")
@@ -27,19 +25,6 @@ ALGORITHMS = ("a2c", "drqv2", "mtsac", "ppo", "sac", "td3")
 NEW = {"cloning"}
 #: What each does not have is not what it was made for.
 DISCRETE, AVERAGED = {"ppo", "sac"}, {"a2c", "mtsac", "ppo", "sac", "td3"}
-PLUGIN = REPOSITORY / "tests" / "plugin"
-
-
-def run(folder: Path, *command: str) -> str:
-    paths = os.pathsep.join(str(path) for path in (REPOSITORY, SUPPORT, PLUGIN))
-    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
-    done = subprocess.run(
-        [sys.executable, *command], cwd=folder, env=environment,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=WORK_S, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout
-    assert "Traceback" not in done.stdout
-    return done.stdout
 
 
 def recorded(name: str) -> dict[str, Any]:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from daemons import WORK_S
 
 pytest.importorskip("torch")
 
 import safetensors.torch
 import torch
-from slot_digest import slot_digest
+from typed_trainings import HANDING_OVER, bits_of, run
+from typed_trainings import train as typed
 
 from anchorleg.job import HANDED_OVER
 from syncd import store
@@ -28,7 +24,6 @@ from trainer.nets.encoders import timesformer_tiny
 
 pytestmark = pytest.mark.trainer
 ROOT = Path(__file__).resolve().parents[2]
-HANDING_OVER = str(ROOT / "tests" / "support" / "handing_over.py")
 ARM = {"name": "arm", "goals": "box", "horizon": 12, "cameras": ["front"], "image_size": 16}
 CLIPS = {**ARM, "observation": "clips", "frame_stack": 2, "frame_stride": 3}
 TRAINING = {
@@ -47,33 +42,9 @@ OFF = {"batch_size": 8, "buffer_size": 90, "random_steps": 30, "updates_per_step
 PPO = {"rollout_steps": 10, "batch_size": 15, "epochs": 2}
 
 
-def run(folder: Path, *command: str, expected: int = 0) -> str:
-    """All that it said, and that it said it in sentences."""
-    paths = (ROOT, ROOT / "tests/support")
-    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, *command],
-        cwd=folder,
-        env={**environment, "PYTHONPATH": os.pathsep.join(map(str, paths))},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=WORK_S, check=False,
-    )  # fmt: skip
-    assert done.returncode == expected, done.stdout
-    assert "Traceback" not in done.stdout
-    return done.stdout
-
-
 def train(folder: Path, *command: str, expected: int = 0, **fields: object) -> str:
-    folder.mkdir(exist_ok=True)
     network = {**TRAINING["network"], **fields.pop("network", {})}
-    (folder / "training.json").write_text(json.dumps({**TRAINING, **fields, "network": network}))
-    words = (*(command or ("-m", "trainer")), "train", "--config", "training.json", "--run-dir", "run")
-    return run(folder, *words, expected=expected)
-
-
-def bits_of(folder: Path) -> dict[str, object]:
-    found = slot_digest(folder / "run/slots/0")
-    del found["parts"]["run"][1]["numeric"]["workers"]
-    return found
+    return typed(folder, {**TRAINING, **fields, "network": network}, *command, expected=expected)
 
 
 def made_weights(path: Path, *, image_size: int = 16, frames: int = 2) -> Path:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemons import WORK_S
 
 pytest.importorskip("torch")
 
 from refused import refused
-from slot_digest import gaps, slot_digest
+from slot_digest import gaps
+from typed_trainings import bits_of, run
+from typed_trainings import train as typed
 
 from anchorleg.job import HANDED_OVER, attempt_numbers
 from syncd.store import Shared, newest
@@ -66,24 +65,12 @@ main()
 """
 
 
-def run(*command: str | Path, cwd: Path, expected: int = 0, **environment: str) -> str:
-    """All that it said."""
-    done = subprocess.run(
-        [sys.executable, *command],
-        cwd=cwd,
-        env={"PATH": os.environ["PATH"], "HOME": str(cwd), "OMP_NUM_THREADS": "1", **environment},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=WORK_S, check=False,
-    )  # fmt: skip
-    assert done.returncode == expected, done.stdout
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder with the wheel's files, which the tests see too: they read checkpoints."""
     folder = tmp_path_factory.mktemp("installed")
     options = ("--no-deps", "--no-index", "--no-build-isolation", "--quiet", "--disable-pip-version-check")
-    run("-m", "pip", "install", *options, "--target", folder, ROOT / "tests/plugin", cwd=folder)
+    run(folder, "-m", "pip", "install", *options, "--target", folder, ROOT / "tests/plugin", PYTHONPATH="")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
         importlib.invalidate_caches()
@@ -96,16 +83,7 @@ def path_of(installed: Path) -> str:
 
 
 def train(folder: Path, installed: Path, *command: str, expected: int = 0, **fields: object) -> str:
-    (folder / "training.json").write_text(json.dumps({**TRAINING, **fields}))
-    words = (*command, "train", "--config", "training.json", "--run-dir", "run")
-    return run(*words, cwd=folder, expected=expected, PYTHONPATH=path_of(installed))
-
-
-def bits_of(folder: Path) -> dict[str, object]:
-    """All that was trained; how many workers stepped may differ."""
-    found = slot_digest(folder / "run/slots/0")
-    del found["parts"]["run"][1]["numeric"]["workers"]
-    return found
+    return typed(folder, {**TRAINING, **fields}, *command, expected=expected, PYTHONPATH=path_of(installed))
 
 
 @pytest.mark.long
@@ -160,7 +138,7 @@ def test_a_checkpoint_says_which_package_is_missing_where_it_is_read() -> None:
 def start(folder: Path, installed: Path, expected: int = 0, **fields: object) -> str:
     config = {"run_name": "toys", "executor": "local", "training": {**TRAINING, **fields}}
     (folder / "cluster_config.json").write_text(json.dumps(config))
-    return run("-c", LIGHT, "start", "--dry-run", cwd=folder, expected=expected, PYTHONPATH=path_of(installed))
+    return run(folder, "-c", LIGHT, "start", "--dry-run", expected=expected, PYTHONPATH=path_of(installed))
 
 
 @pytest.mark.long

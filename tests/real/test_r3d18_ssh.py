@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import runpy
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import WORK_S
 from sshd import Sshd
+from typed_trainings import HANDING_OVER, run
+from typed_trainings import train as typed
 from watching import settled
 
 pytest.importorskip("torch")
@@ -28,7 +26,6 @@ from trainer.sharing.policies import load
 
 pytestmark = [pytest.mark.trainer, pytest.mark.long]
 ROOT = Path(__file__).resolve().parents[2]
-HANDING_OVER = str(ROOT / "tests/support/handing_over.py")
 GOLDEN = ROOT / "tests/golden/r3d18_torchvision.py"
 NUMBERS = 33_166_272
 TRAINING: dict[str, Any] = {
@@ -63,27 +60,12 @@ def made_file(path: Path) -> Path:
     return path
 
 
-def run(folder: Path, *command: str, expected: int = 0, **env: str) -> str:
-    """All that it said, and that it said it in sentences."""
-    folder.mkdir(exist_ok=True)
-    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, *command], cwd=folder, env={**environment, **env}, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, timeout=WORK_S, check=False,
-    )  # fmt: skip
-    assert done.returncode == expected, done.stdout
-    assert "Traceback" not in done.stdout
-    return done.stdout
-
-
 def train(folder: Path, weights: Path, *command: str, expected: int = 0) -> str:
     """With the encoder that is in `weights`, or in the slot already."""
-    folder.mkdir(exist_ok=True)
     encoder = {"arch": "r3d18", "weights": str(weights)}
-    training = {**TRAINING, "network": {**TRAINING["network"], "encoder": encoder}}
-    (folder / "training.json").write_text(json.dumps(training))
-    words = (*(command or ("-m", "trainer")), "train", "--config", "training.json", "--run-dir", "run")
-    return run(folder, *words, expected=expected)
+    return typed(
+        folder, {**TRAINING, "network": {**TRAINING["network"], "encoder": encoder}}, *command, expected=expected
+    )
 
 
 def test_r3d18_is_loaded_trained_with_handed_over_published_and_played_on_a_laptop(sshd: Sshd, tmp_path: Path) -> None:
