@@ -16,7 +16,7 @@ from trainer.machine import device as machine
 from trainer.machine import products
 from trainer.machine.host import Host
 from trainer.tuning import training as tuning
-from trainer.tuning.training import Setting, advise, try_settings
+from trainer.tuning.training import Setting, try_settings
 
 pytestmark = pytest.mark.trainer
 POINTS = "anchorleg_toys.points:Points"
@@ -36,11 +36,10 @@ def test_settings_are_tried_with_the_trainings_own_loop(tmp_path):
     training = resolve(TrainingSection(preset="tiny", device="cpu", num_workers=0))
     said = []
     tried = try_settings(training, 800.0, said.append, tmp_path)  # time enough for all of them
-    assert tried.trials[0].setting == tried.own == Setting(1, 0, 1)
-    assert {trial.setting.num_envs for trial in tried.trials} == {1, 2, 4}
-    assert all(trial.steps_per_s > 0 for trial in tried.trials)
-    assert said[0].startswith("num_envs 1, num_workers 0, threads 1: ")
-    assert advise(tried.own, tried.trials).setting.threads == 1
+    assert next(iter(tried.rates)) == tried.own == Setting(1, 0)
+    assert {setting.num_envs for setting in tried.rates} == {1, 2, 4}
+    assert all(rate > 0 for rate in tried.rates.values())
+    assert said[0].startswith("num_envs 1, num_workers 0: ")
 
 
 @pytest.mark.long
@@ -60,26 +59,9 @@ def test_settings_are_tried_with_the_trainings_own_loop(tmp_path):
 def test_whatever_learns_is_tried_and_what_learns_from_rollouts_keeps_its_environments(section, tmp_path):
     training = resolve(TrainingSection(**section, device="cpu")).changed(num_workers=0)
     tried = try_settings(training, 20.0, lambda _: None, tmp_path)
-    assert all(trial.steps_per_s > 0 for trial in tried.trials)
+    assert all(rate > 0 for rate in tried.rates.values())
     if not training.uses_experience:
-        assert {trial.setting.num_envs for trial in tried.trials} == {training.num_envs}
-
-
-def test_time_is_left_to_try_the_old_settings_once_more(tmp_path, monkeypatch):
-    now = 0.0
-
-    def ten_seconds(*_):
-        nonlocal now
-        now += 10.0
-        return 100.0 + now
-
-    monkeypatch.setattr(tuning, "_rate", ten_seconds)
-    monkeypatch.setattr(tuning.time, "monotonic", lambda: now)
-    said = []
-    try_settings(resolve(TrainingSection(preset="tiny", num_workers=0)), 45.0, said.append, tmp_path)
-    assert [line.partition(":")[0] for line in said] == [
-        f"num_envs {envs}, num_workers 0, threads 1" for envs in (1, 2, 4, 1)
-    ]
+        assert {setting.num_envs for setting in tried.rates} == {training.num_envs}
 
 
 def test_what_there_is_no_memory_for_is_one_sentence(tmp_path, monkeypatch):

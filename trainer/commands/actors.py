@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from syncd import store
     from trainer.actors.follower import Giver
     from trainer.actors.views import Playing
+    from trainer.envs.memory import MemoryPlan
     from trainer.machine.host import Host
     from trainer.sharing.selection import Choice
-    from trainer.tuning.autotune import Recommendation
 
 #: The owner's programs come first. 10 is what syncd's service uses too.
 _NICE = 10
@@ -49,7 +49,7 @@ StreamOption = Annotated[
     bool,
     typer.Option("--stream", help="Show these agents to those who watch the training, under your name."),
 ]
-DeviceOption = Annotated[str, typer.Option(help="auto (what autotune measured, else the CPU), cpu, cuda or mps.")]
+DeviceOption = Annotated[str, typer.Option(help="auto (the CPU), cpu, cuda or mps.")]
 PolicyOption = Annotated[
     str | None,
     typer.Option(
@@ -104,7 +104,7 @@ def actors(
     host = read_host()
     advice = _advice(wanted, user_id, host, autotune=autotune)
     check_room(advice, host)
-    chosen = _device(advice.device, advice.threads) if device == "auto" else _device(device)
+    chosen = _device("cpu" if device == "auto" else device)
     with suppress(OSError, AttributeError):
         os.nice(_NICE)
     plan = Plan(
@@ -182,17 +182,17 @@ def _shared(folder: Path) -> store.Shared:
     return store.Shared((inner if is_run else folder).resolve())
 
 
-def _device(wanted: str, threads: int = 1) -> torch.device:
+def _device(wanted: str) -> torch.device:
     from trainer.machine import device as machine
 
-    if wanted not in {"auto", "cpu", "cuda", "mps"}:
+    if wanted not in {"cpu", "cuda", "mps"}:
         raise ConfigError("cli.unknown-device", device=wanted)
-    machine.set_deterministic(threads)
+    machine.set_deterministic(1)
     return machine.choose_device(wanted, asked_by="--device")
 
 
-def _advice(wanted: int | None, user_id: str | None, host: Host, *, autotune: bool) -> Recommendation:
-    """As `trainer autotune` measured; without it by a rule, and on the CPU: a dozen observations are soon through."""
+def _advice(wanted: int | None, user_id: str | None, host: Host, *, autotune: bool) -> MemoryPlan:
+    """As `trainer autotune` measured; without it by a rule."""
     from trainer.tuning.autotune import advise
 
     if autotune:
@@ -202,7 +202,7 @@ def _advice(wanted: int | None, user_id: str | None, host: Host, *, autotune: bo
     return advise(wanted, user_id, host=host)
 
 
-def check_room(advice: Recommendation, host: Host) -> None:
+def check_room(advice: MemoryPlan, host: Host) -> None:
     """Errors: ConfigError where so many environments need more memory than the whole machine has.
 
     A number that is merely larger than what is free is the user's own decision; a note warns of it.

@@ -24,7 +24,7 @@ from trainer.errors import ConfigError, SaveError
 if TYPE_CHECKING:
     from trainer.machine.host import Host
     from trainer.tuning.autotune import MachineRates
-    from trainer.tuning.training import Advice, Tried
+    from trainer.tuning.training import Setting, Tried
 
 #: What a person waits for once: a dozen choices of actors need a second each, of a training three to ten.
 AUTOTUNE_S = 60.0
@@ -77,14 +77,13 @@ def autotune(
         value = {"recommendation": asdict(best), "measured": asdict(facts), "file": file, "from_cache": known}
         print(json.dumps(value, indent=2))
         return
-    rows = [[str(one.num_envs), str(one.workers), one.stepper, f"{one.steps_per_s:,.0f}"] for one in facts.stepping]
+    rows = [[str(one.num_envs), str(one.workers), f"{one.steps_per_s:,.0f}"] for one in facts.stepping]
     chosen = [(one.num_envs, one.workers) == (best.num_envs, best.workers) for one in facts.stepping]
-    _table(["environments", "num_workers", "stepped by", "steps/s"], rows, chosen)
+    _table(["environments", "num_workers", "steps/s"], rows, chosen)
     print(_computer(host))
-    where = f"num_workers {best.workers}; policy on {best.device}, {counted(best.threads, 'thread')}"
-    print(f"recommended: {counted(best.num_envs, 'environment')}, {where}")
-    if best.steps_per_s is not None:
-        print(f"  about {best.steps_per_s:,.0f} steps/s, policy included; a core and 4 GB stay yours")
+    print(f"recommended: {counted(best.num_envs, 'environment')}, num_workers {best.workers}")
+    if (rate := facts.rate_of(best)) is not None:
+        print(f"  about {rate:,.0f} steps/s, without the policy; a core and 4 GB stay yours")
     for note in best.notes:
         print(f"  {note}")
     if known:
@@ -97,16 +96,14 @@ def measured(host: Host, user_id: str | None, *, budget_s: float, again: bool) -
 
     For `trainer actors --autotune` too. Errors: ConfigError, SaveError.
     """
-    from trainer.tuning.autotune import cache_file, is_of, read_facts, write_facts
+    from trainer.tuning.autotune import cache_file, is_of, measure_machine, read_facts, write_facts
 
     path = cache_file(user_id or host.name)
     facts = read_facts(path)
     if facts is not None and is_of(facts, host) and not again:
         return facts, True
-    from trainer.tuning import benchmark
-
     _announce(budget_s)
-    facts = benchmark.measure_machine(budget_s, _say)
+    facts = measure_machine(budget_s, _say)
     write_facts(path, facts)
     return facts, False
 
@@ -147,15 +144,17 @@ def _training(
         if short is None:
             raise
         raise short from error
-    best = advise(tried.own, tried.trials)
-    values = {"num_envs": best.setting.num_envs, "num_workers": best.setting.workers}
-    if tried.device == "cuda" and best.setting.cuda_graph != asked.training.cuda_graph:
-        values["cuda_graph"] = best.setting.cuda_graph
+    best = advise(tried.own, tried.rates)
+    values = {"num_envs": best.num_envs, "num_workers": best.workers}
+    if tried.device == "cuda" and best.cuda_graph != asked.training.cuda_graph:
+        values["cuda_graph"] = best.cuda_graph
     if as_json:
-        print(json.dumps({"set": values, "advice": asdict(best), "measured": asdict(tried)}, indent=2))
+        rates = [{**asdict(setting), "steps_per_s": rate} for setting, rate in tried.rates.items()]
+        gain = tried.rates[best] / tried.rates[tried.own]
+        print(json.dumps({"set": values, "gain": gain, "host": asdict(tried.host), "measured": rates}, indent=2))
     else:
         _show(asked.training.total_steps, tried, best)
-    is_same = best.setting == tried.own
+    is_same = best == tried.own
     if save and config is not None and not is_same:
         save_settings(config, values)
         _say(f"written to {config}: {json.dumps(values)}")
@@ -164,28 +163,27 @@ def _training(
         print(f'next: "training": {json.dumps(values)}; {how}')
 
 
-def _show(total_steps: int, tried: Tried, best: Advice) -> None:
-    order = sorted(tried.trials, key=lambda one: (one.setting.threads, one.setting.num_envs, one.setting.workers))
+def _show(total_steps: int, tried: Tried, best: Setting) -> None:
+    order = sorted(tried.rates, key=lambda one: (one.num_envs, one.workers, one.cuda_graph))
     is_gpu = tried.device == "cuda"
     rows = []
-    for trial in order:
-        one = trial.setting
-        mark = "recommended" if one == best.setting else ("as it is now" if one == tried.own else "")
+    for one in order:
+        mark = "recommended" if one == best else ("as it is now" if one == tried.own else "")
         graph = [str(one.cuda_graph).lower()] * is_gpu
-        rows.append([str(one.num_envs), str(one.workers), str(one.threads), *graph, f"{trial.steps_per_s:,.1f}", mark])
-    names = ["num_envs", "num_workers", "threads", *["cuda_graph"] * is_gpu, "steps/s", ""]
-    _table(names, rows, [trial.setting == best.setting for trial in order])
+        rows.append([str(one.num_envs), str(one.workers), *graph, f"{tried.rates[one]:,.1f}", mark])
+    names = ["num_envs", "num_workers", *["cuda_graph"] * is_gpu, "steps/s", ""]
+    _table(names, rows, [setting == best for setting in order])
     print(_computer(tried.host) + (f", {tried.device}" if tried.device != "cpu" else ""))
-    much = f"{best.gain:.2f} times as fast as now" if best.setting != tried.own else "as it is: nothing to change"
-    if len(tried.trials) == 1:
+    rate = tried.rates[best]
+    much = "as it is: nothing to change"
+    if best != tried.own:
+        much = f"{rate / tried.rates[tried.own]:.2f} times as fast as now"
+    elif len(tried.rates) == 1:
         much = "as it is: nothing else was measured in that time; --budget gives it more"
-    whole = duration(total_steps / best.steps_per_s)
     print(
-        f"recommended: num_envs {best.setting.num_envs}, num_workers {best.setting.workers} ({much}): "
-        f"about {best.steps_per_s:,.0f} steps/s, {total_steps:,} steps in {whole} without evaluations"
+        f"recommended: num_envs {best.num_envs}, num_workers {best.workers} ({much}): about {rate:,.0f} steps/s, "
+        f"{total_steps:,} steps in {duration(total_steps / rate)} without evaluations"
     )
-    for note in best.notes:
-        print(f"  {note}")
 
 
 def _table(names: list[str], rows: list[list[str]], best: list[bool]) -> None:

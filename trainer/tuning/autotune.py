@@ -1,5 +1,5 @@
-"""How many environments this machine should run for its owner's run: measured rates, which are kept, one file a name (a
-profile), and a pure recommendation.
+"""How many environments of Meta-World this machine should run for its owner's run: the rates that were measured, kept
+as one file a name (a profile), and a pure recommendation.
 """
 
 from __future__ import annotations
@@ -8,52 +8,54 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
-from anchorleg.files import read_json_or_none, write_json
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from anchorleg.files import write_json
 from anchorleg.places import own_folder
 from anchorleg.words import counted
+from trainer.config.suites import Metaworld
 from trainer.envs.memory import MOST_ENVS, MemoryPlan, by_size, fitted, plan_memory, usable_cores
+from trainer.envs.spaces import drawn_actions
+from trainer.envs.step import EnvError, VectorSpec
+from trainer.envs.suite import SuiteRef
+from trainer.envs.vector import VectorEnv
 from trainer.errors import ConfigError, SaveError
 from trainer.machine.host import Host, read_host
 
 #: Raised when what is measured changes its meaning; older files are then measured again.
-FORMAT = 3
+FORMAT = 4
 #: A choice this near to the fastest one is as good, and smaller is kinder: less memory, episodes end sooner.
 NEAR = 0.95
-#: Another device or a second thread must be faster by this much, for all else that they cost.
-WORTH_IT = 1.2
 #: Two kernels tell of the same memory, less what each keeps for itself.
 KERNELS_SHARE = 0.02
+#: One light, one middling and one heavy task: what a multi-task run mixes, without building ten.
+TASKS = ("reach-v3", "drawer-open-v3", "peg-insert-side-v3")
+#: Environments that are tried on every machine.
+ENVS = (1, 2, 4, 8, MOST_ENVS)
+#: Rates settle within a second; the first steps of an environment are slower.
+WARM_UP_S, MEASURE_S = 0.3, 1.2
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
+_SEED = 0
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Stepping:
-    """`num_envs` environments in `workers` processes (0: in the program) step so many times a second, all together.
-
-    `stepper` "native": by C, on `workers` threads of the program; tasks that C cannot step are several times slower.
+    """`num_envs` environments in `workers` processes, or threads where C steps (0: in the program), step so many times
+    a second, all together.
     """
 
     num_envs: int
     workers: int
     steps_per_s: float
-    stepper: str = "python"
-
-
-@dataclass(frozen=True)
-class Inference:
-    """A policy on `device` with `threads` answers so many batches a second."""
-
-    device: str
-    threads: int
-    batches_per_s: float
 
 
 @dataclass(frozen=True)
@@ -62,125 +64,71 @@ class MachineRates:
 
     host: Host
     stepping: tuple[Stepping, ...]
-    inference: tuple[Inference, ...]
     versions: Mapping[str, str]
     measured_at: float
+    format: int = FORMAT
+
+    def rate_of(self, plan: MemoryPlan) -> float | None:
+        """Steps a second; None: it was not measured."""
+        found = (one for one in self.stepping if (one.num_envs, one.workers) == (plan.num_envs, plan.workers))
+        return next((one.steps_per_s for one in found), None)
 
 
-@dataclass(frozen=True)
-class Recommendation:
-    """What to run. `steps_per_s` is expected, None where nothing was measured; `notes` are sentences for the user."""
+def recommend(facts: MachineRates) -> MemoryPlan:
+    """The number for a machine of this size (`trainer.envs.memory.by_size`), or more where that was measured to be
+    faster: the smallest that makes nearly the most steps. Pure.
 
-    num_envs: int
-    workers: int
-    threads: int
-    device: str
-    steps_per_s: float | None
-    notes: tuple[str, ...] = ()
-
-
-def recommend(facts: MachineRates) -> Recommendation:
-    """The number for a machine of this size (`memory.by_size`), or more where that was measured to be faster. Pure.
-
-    Never less: rates can raise the number, up to the smallest that makes nearly the most steps, and to `MOST_ENVS` at
-    most. More than that is only told of. Cores and memory cap what was measured as they cap the rule.
+    Never less. Cores and memory cap what was measured as they cap the rule.
     """
-    host, inference = facts.host, _inference(facts.inference)
-    rates = {choice: _together(choice, inference) for choice in facts.stepping}
-    few = {choice: rate for choice, rate in rates.items() if choice.num_envs <= MOST_ENVS}
-    size = by_size(host)
-    if not few:
-        return _by_rule(replace(plan_memory(host), notes=("nothing was measured", *plan_memory(host).notes)))
-    near = _smallest_near(few)
-    notes = []
+    host, size = facts.host, by_size(facts.host)
+    if not facts.stepping:
+        plan = plan_memory(host)
+        return replace(plan, notes=("nothing was measured", *plan.notes))
+    near = _smallest_near(facts.stepping)
     if near.num_envs > size:
-        at_size = max((rate for choice, rate in few.items() if choice.num_envs == size), default=None)
-        much = "the most steps/s" if at_size is None else f"{few[near] / at_size:.1f} times as many steps/s"
-        notes.append(f"by its size it would be {counted(size, 'environment')}; {near.num_envs} make {much}")
-        wanted = MemoryPlan(near.num_envs, near.workers)
-    else:
-        of_size = {choice: rate for choice, rate in few.items() if choice.num_envs == size}
-        wanted = MemoryPlan(size, _smallest_near(of_size).workers if of_size else usable_cores(host))
-    found = fitted(host, wanted)
-    many = max(rates, key=lambda choice: rates[choice])
-    if rates[many] >= WORTH_IT * max(few.values()):
-        notes.append(
-            f"{many.num_envs} environments make {rates[many] / max(few.values()):.1f} times as many steps/s; "
-            f"more than {MOST_ENVS} only if you ask for them: --num-envs {many.num_envs}"
-        )
-    rate = next((rates[one] for one in few if (one.num_envs, one.workers) == (found.num_envs, found.workers)), None)
-    threads, device = (inference.threads, inference.device) if inference else (1, "cpu")
-    return Recommendation(found.num_envs, found.workers, threads, device, rate, (*notes, *found.notes))
+        notes = (f"by its size it would be {counted(size, 'environment')}; {near.num_envs} were measured to be faster",)
+        return fitted(host, MemoryPlan(near.num_envs, near.workers, notes))
+    of_size = [choice for choice in facts.stepping if choice.num_envs == size]
+    return fitted(host, MemoryPlan(size, _smallest_near(of_size).workers if of_size else usable_cores(host)))
 
 
-def _smallest_near(rates: Mapping[Stepping, float]) -> Stepping:
+def _smallest_near(measured: Iterable[Stepping]) -> Stepping:
     """The smallest choice that is nearly the fastest of all."""
-    fastest = max(rates.values())
-    near = (choice for choice, rate in rates.items() if rate >= NEAR * fastest)
+    fastest = max(choice.steps_per_s for choice in measured)
+    near = (choice for choice in measured if choice.steps_per_s >= NEAR * fastest)
     return min(near, key=lambda choice: (choice.num_envs, choice.workers))
 
 
-def _inference(measured: tuple[Inference, ...]) -> Inference | None:
-    """One thread of the CPU, unless something else is worth it."""
-    plain = next((one for one in measured if (one.device, one.threads) == ("cpu", 1)), None)
-    other = max(measured, key=lambda one: one.batches_per_s, default=None)
-    if plain is None or other is None:
-        return other
-    return other if other.batches_per_s >= WORTH_IT * plain.batches_per_s else plain
-
-
-def _together(choice: Stepping, inference: Inference | None) -> float:
-    """Steps a second where acting and stepping take turns."""
-    step_s = choice.num_envs / choice.steps_per_s
-    return choice.num_envs / (step_s + (1 / inference.batches_per_s if inference else 0.0))
-
-
-def advise(num_envs: int | None = None, user_id: str | None = None, host: Host | None = None) -> Recommendation:
+def advise(num_envs: int | None = None, user_id: str | None = None, host: Host | None = None) -> MemoryPlan:
     """What to run now: from what `trainer autotune` measured on this machine, else by its size.
 
-    `num_envs`: the user's own number, for which only workers and device are advised. `host`: None is this machine.
+    `num_envs`: the user's own number, for which only workers are advised. `host`: None is this machine.
     Errors: ConfigError for an impossible name.
     """
     host = host or read_host()
     facts, note = find_profile(user_id, host)
-    if facts is None:
-        thumb = plan_memory(host, num_envs)
-        if num_envs is None:
-            envs = counted(by_size(host), "environment")
-            word = f"{envs} by this machine's size; `trainer autotune` measures whether more pay"
-            thumb = replace(thumb, notes=(word, *thumb.notes))
-        found = _by_rule(thumb)
+    if num_envs is not None:
+        plan = plan_memory(host, num_envs)
+    elif facts is not None:
+        plan = recommend(replace(facts, host=host))
     else:
-        found = recommend(replace(facts, host=host))
-        found = found if num_envs is None else _by_rule(plan_memory(host, num_envs), found.threads, found.device)
-    return replace(found, notes=(*filter(None, [note]), *found.notes))
-
-
-def _by_rule(thumb: MemoryPlan, threads: int = 1, device: str = "cpu") -> Recommendation:
-    return Recommendation(thumb.num_envs, thumb.workers, threads, device, None, thumb.notes)
+        plan = plan_memory(host)
+        envs = counted(by_size(host), "environment")
+        words = f"{envs} by this machine's size; `trainer autotune` measures whether more pay"
+        plan = replace(plan, notes=(words, *plan.notes))
+    return replace(plan, notes=(*filter(None, [note]), *plan.notes))
 
 
 def find_profile(user_id: str | None, host: Host) -> tuple[MachineRates | None, str]:
-    """What was measured on a machine like `host` and kept under `user_id`; without one under this machine's name, else
-    the newest that was measured here. A note where it is another one, or cannot be used. Errors: ConfigError.
+    """What was measured on a machine like `host` and kept under `user_id`, and a sentence where there is no such;
+    without a `user_id` the newest of any name. Errors: ConfigError.
     """
-    name = user_id or host.name
-    path = cache_file(name)
-    facts = read_facts(path)
-    if facts is not None and is_of(facts, host):
-        return facts, ""
-    if user_id is None:
-        others = [(one, each) for each in path.parent.glob("autotune-*.json") if (one := read_facts(each)) is not None]
-        here = [(one.measured_at, each.stem.removeprefix("autotune-"), one) for one, each in others if is_of(one, host)]
-        if here:
-            _, other, found = max(here, key=lambda each: each[:2])
-            return found, f"going by the profile {other}, which `trainer autotune` measured on this machine"
-    if path.exists():
-        return None, (
-            f"the profile {path} was measured on another machine or with other versions, or is damaged; it is not "
-            f"used: measure anew with `trainer autotune --user-id {name}`"
-        )
-    return None, "" if user_id is None else f"there is no profile {name} yet: `trainer autotune --user-id {name}`"
+    path = cache_file(user_id or "any")
+    paths = path.parent.glob("autotune-*.json") if user_id is None else [path]
+    kept = [facts for each in paths if (facts := read_facts(each)) is not None and is_of(facts, host)]
+    if kept or user_id is None:
+        return max(kept, key=lambda facts: facts.measured_at, default=None), ""
+    return None, f"there is no profile {user_id} of this machine yet: `trainer autotune --user-id {user_id}`"
 
 
 def is_of(facts: MachineRates, host: Host) -> bool:
@@ -207,25 +155,75 @@ def cache_file(user_id: str, environ: Mapping[str, str] = os.environ, platform: 
 
 def read_facts(path: Path) -> MachineRates | None:
     """What was measured before; None where nothing was, or the file is damaged or of another format."""
-    value: Any = read_json_or_none(path)
     try:
-        if value["format"] != FORMAT:
-            return None
-        return MachineRates(
-            host=Host(**value["host"]),
-            stepping=tuple(Stepping(**one) for one in value["stepping"]),
-            inference=tuple(Inference(**one) for one in value["inference"]),
-            versions=value["versions"],
-            measured_at=value["measured_at"],
-        )
-    except (KeyError, TypeError, ValueError):
+        facts = TypeAdapter(MachineRates).validate_json(path.read_bytes())
+    except (OSError, ValidationError):
         return None
+    return facts if facts.format == FORMAT else None
 
 
 def write_facts(path: Path, facts: MachineRates) -> None:
     """Errors: SaveError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, {"format": FORMAT, **asdict(facts)})
+        write_json(path, asdict(facts))
     except OSError as error:
         raise SaveError("autotune.not-kept", path=path, why=error.strerror) from None
+
+
+def measure_machine(budget_s: float, say: Say) -> MachineRates:
+    """Measure within `budget_s` (more is looked at as long as the dearest measurement so far would still fit).
+
+    `say` gets a line for each thing that is measured. Errors: none for a choice that does not work: it is left out.
+    """
+    began, began_at, host = time.monotonic(), time.time(), read_host()
+    suite = SuiteRef(Metaworld(tasks=TASKS), _SEED)
+    suite.open().stepped_natively("auto")  # at its first use it is compiled and checked: no part of any choice
+    stepping: list[Stepping] = []
+    dearest_s = 0.0
+    for num_envs, workers in choices(host):
+        start, name = time.monotonic(), f"{counted(num_envs, 'environment')}, num_workers {workers}"
+        if stepping and start - began + 1.2 * dearest_s > budget_s:
+            say("the time is over: larger choices were not tried")
+            break
+        try:
+            rate = _steps_per_s(VectorSpec(suite, num_envs, _SEED), workers)
+        except EnvError as error:
+            say(f"{name}: does not work here ({error})")
+            continue
+        stepping.append(Stepping(num_envs, workers, rate))
+        say(f"{name}: {rate:,.0f} steps/s")
+        dearest_s = max(dearest_s, time.monotonic() - start)
+    return MachineRates(host, tuple(stepping), versions_here(), began_at)
+
+
+def choices(host: Host) -> Iterator[tuple[int, int]]:
+    """(environments, workers) worth a try on `host`: small ones first, so that a short time has measured something.
+
+    Among them is what its size gives it. All leave a core to the owner; those that would not leave the owner's memory,
+    or for which too little is free, are left out, but for the smallest.
+    """
+    usable = usable_cores(host)
+    for num_envs in sorted({*ENVS, by_size(host)}):
+        counts = {0, *(min(count, num_envs // 2) for count in (-(-usable // 2), usable))} - {1}
+        for workers in sorted(counts):
+            found = fitted(host, MemoryPlan(num_envs, workers))
+            if num_envs == 1 or (found.num_envs, found.workers) == (num_envs, workers):
+                yield num_envs, workers
+
+
+def _steps_per_s(spec: VectorSpec, workers: int) -> float:
+    """Steps of all environments together, with random actions. Errors: EnvError."""
+    rng = np.random.default_rng(_SEED)
+    with VectorEnv(spec, workers) as envs:
+        envs.reset()
+
+        def steps_in(seconds: float) -> float:
+            start, steps = time.monotonic(), 0
+            while (passed := time.monotonic() - start) < seconds:
+                envs.step(drawn_actions(rng, envs.spaces.action, spec.num_envs))
+                steps += spec.num_envs
+            return steps / passed
+
+        steps_in(WARM_UP_S)
+        return steps_in(MEASURE_S)

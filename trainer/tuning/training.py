@@ -1,15 +1,14 @@
 """Which settings train fastest on a machine: the training's own loop, nets and environments, for a moment each.
 
 Only what changes no trained number by itself is chosen: environments stepped together and their workers. What belongs
-to a run's identity stays; the learner's threads are told of: more than one costs the exact resume, which is not ours to
-give away.
+to a run's identity stays, and so do the learner's threads: more than one costs the exact resume.
 """
 
 from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,12 +33,8 @@ from trainer.tuning.autotune import NEAR, Say
 
 #: Below this gain the settings stay as they are: a busy machine makes as much of nothing.
 WORTH_CHANGING = 1.1
-#: Below this gain more threads are not worth a word.
-WORTH_A_NOTE = 1.2
 #: So many environments a task at most: more only makes the policy that acts older.
 _ENVS_A_TASK = (1, 2, 4)
-#: With more than this each an update no longer has work for a thread.
-_MAX_THREADS = 8
 #: Rates settle within a few updates; the first steps of an environment and the first calls of a kernel are slower.
 WARM_UP_S, MEASURE_S = 0.7, 2.5
 #: Of a slow update so many at least, unless they take four times as long as was meant.
@@ -54,83 +49,53 @@ class Setting:
 
     num_envs: int
     workers: int
-    threads: int
     cuda_graph: bool = False
 
     def words(self) -> str:
         """As a line begins with it."""
-        graph = ", cuda_graph" * self.cuda_graph
-        return f"num_envs {self.num_envs}, num_workers {self.workers}, threads {self.threads}{graph}"
+        return f"num_envs {self.num_envs}, num_workers {self.workers}{', cuda_graph' * self.cuda_graph}"
 
 
-@dataclass(frozen=True)
-class Trial:
-    """The training's own loop made so many steps a second with `setting`."""
-
-    setting: Setting
-    steps_per_s: float
-
-
-@dataclass(frozen=True)
-class Tried:
-    """What was measured; the settings as they are (`own`) are among the `trials`."""
-
-    host: Host
-    device: str
-    own: Setting
-    trials: tuple[Trial, ...]
-
-
-@dataclass(frozen=True)
-class Advice:
-    """What to set. `gain`: over the settings as they were; `notes` are sentences for the user."""
-
-    setting: Setting
-    steps_per_s: float
-    gain: float
-    notes: tuple[str, ...]
-
-
+#: The training's own loop made so many steps a second with a setting.
+Rates = Mapping[Setting, float]
 #: Steps a second of a setting; None: there is no time for it, or it does not work here.
 Attempt = Callable[[Setting], float | None]
 
 
-def explore(
-    own: Setting, tasks: int, workers: Sequence[int], threads: Sequence[int], attempt: Attempt, *, graph: bool = False
-) -> list[Trial]:
-    """Try `own`, then other `workers`, then more environments, then other `threads`, then, where a `graph` can be had,
-    the other of both ways to make updates; each from the best so far.
+@dataclass(frozen=True)
+class Tried:
+    """What was measured; the settings as they are (`own`) are among the `rates`."""
 
-    One after another and not every pair: the time is a person's. `own` comes once more at the end, and its better rate
-    counts: what a machine does beside slows down one time more than another. Empty where `own` does not work.
+    host: Host
+    device: str
+    own: Setting
+    rates: Rates
+
+
+def explore(own: Setting, tasks: int, workers: Sequence[int], attempt: Attempt, *, graph: bool = False) -> Rates:
+    """Try `own`, then other `workers`, then more environments, then, where a `graph` can be had, the other of both ways
+    to make updates; each from the best so far.
+
+    One after another and not every pair: the time is a person's. Empty where `own` does not work.
     """
     tried: dict[Setting, float] = {}
 
-    def look(setting: Setting) -> None:
-        if setting not in tried and (rate := attempt(setting)) is not None:
-            tried[setting] = rate
-
-    def best() -> Setting:
-        return max(tried, key=lambda setting: tried[setting])
+    def look(*settings: Setting) -> Setting:
+        """The best of all so far."""
+        for setting in settings:
+            if setting not in tried and (rate := attempt(setting)) is not None:
+                tried[setting] = rate
+        return max(tried, key=lambda setting: tried[setting], default=own)
 
     look(own)
     if not tried:
-        return []
-    for count in workers:
-        if count <= own.num_envs:
-            look(replace(own, workers=count))
-    start = best()
-    for each in _ENVS_A_TASK:
-        if each * tasks > own.num_envs:
-            look(replace(start, num_envs=each * tasks))
-    start = best()
-    for count in threads:
-        look(replace(start, threads=count))
+        return {}
+    best = look(*(replace(own, workers=count) for count in workers if count <= own.num_envs))
+    more = (each * tasks for each in _ENVS_A_TASK if each * tasks > own.num_envs)
+    best = look(*(replace(best, num_envs=count) for count in more))
     if graph:
-        look(replace(best(), cuda_graph=not own.cuda_graph))
-    if best() != own and (again := attempt(own)) is not None:
-        tried[own] = max(tried[own], again)
-    return [Trial(setting, rate) for setting, rate in tried.items()]
+        look(replace(best, cuda_graph=not own.cuda_graph))
+    return tried
 
 
 def doubling(most: int) -> list[int]:
@@ -138,25 +103,16 @@ def doubling(most: int) -> list[int]:
     return sorted({most, *(2**n for n in range(most.bit_length()))})
 
 
-def advise(own: Setting, trials: Sequence[Trial]) -> Advice:
+def advise(own: Setting, rates: Rates) -> Setting:
     """The settings as they are, unless others are clearly faster: then the smallest that is nearly the fastest. Pure.
 
-    `trials` must hold `own`.
+    `rates` must hold `own`.
     """
-    rates = {trial.setting: trial.steps_per_s for trial in trials}
-    exact = {setting: rate for setting, rate in rates.items() if setting.threads == own.threads}
-    fastest = max(exact.values())
-    chosen = own
-    if fastest >= WORTH_CHANGING * rates[own]:
-        near = [setting for setting, rate in exact.items() if rate >= NEAR * fastest]
-        chosen = min(near, key=lambda setting: (setting.num_envs, setting.workers))
-    notes: tuple[str, ...] = ()
-    other = max(rates, key=lambda setting: rates[setting])
-    if other.threads != own.threads and rates[other] >= WORTH_A_NOTE * rates[chosen]:
-        but = "and resumes bit for bit" if other.threads == 1 else "but only 1 resumes bit for bit"
-        words = f"threads {other.threads} is {rates[other] / rates[chosen]:.1f} times as fast, {but}"
-        notes = (f"{words}; set training.threads yourself if you want that",)
-    return Advice(chosen, rates[chosen], rates[chosen] / rates[own], notes)
+    fastest = max(rates.values())
+    if fastest < WORTH_CHANGING * rates[own]:
+        return own
+    near = [setting for setting, rate in rates.items() if rate >= NEAR * fastest]
+    return min(near, key=lambda setting: (setting.num_envs, setting.workers))
 
 
 def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path) -> Tried:
@@ -169,7 +125,7 @@ def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path)
     host, device = read_host(), machine.choose_device(training.device)
     least = small(training, training.num_envs)  # as it is tried
     memory.check(least, device.type, host.memory_bytes, machine.memory_of(device))
-    machine.set_deterministic(1)
+    machine.set_deterministic(training.threads)
     if device.type == "cpu":
         products.choose_products(training.network.widest)
     suite = suite_of(training, goals_dir)
@@ -182,16 +138,13 @@ def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path)
     if refused is not None and training.cuda_graph:
         say(refused)
     graph = way == recorded.GRAPH
-    own = Setting(
-        training.num_envs, choose_workers(training, suite), training.threads, cuda_graph=training.cuda_graph and graph
-    )
+    own = Setting(training.num_envs, choose_workers(training, suite), cuda_graph=training.cuda_graph and graph)
     dearest_s = 0.0
 
     def attempt(setting: Setting) -> float | None:
         nonlocal dearest_s
         start, is_first = time.monotonic(), dearest_s == 0.0
-        needed_s = dearest_s if setting == own else 2 * dearest_s  # `explore` comes back to `own`
-        if not is_first and start - began + needed_s > budget_s:
+        if not is_first and start - began + dearest_s > budget_s:
             return None
         if device.type == "cuda":  # a run refers to itself, so only the collector finds what it has there
             gc.collect()
@@ -208,14 +161,14 @@ def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path)
         return rate
 
     workers = [0, *(count for count in doubling(host.cores) if count > 1 or not is_native)]  # one thread is none
-    threads = doubling(min(host.cores, _MAX_THREADS)) if device.type == "cpu" else []
     # The number of environments is part of what PPO and A2C learn from at a time: it stays as it is.
     tasks = len(training.env.tasks) if training.uses_experience else 0
-    return Tried(host, device.type, own, tuple(explore(own, tasks, workers, threads, attempt, graph=graph)))
+    return Tried(host, device.type, own, explore(own, tasks, workers, attempt, graph=graph))
 
 
-def small(training: Training, num_envs: int, **values: Any) -> Training:
+def small(training: Training, num_envs: int) -> Training:
     """`training` with so many environments, a replay of few rows, and updates from nearly the first step on."""
+    values: dict[str, Any] = {}
     if training.uses_experience:
         rows = max(ROWS, len(training.env.tasks) * num_envs)
         values["algorithm"] = {"random_steps": 2 * num_envs, "buffer_size": rows}
@@ -224,8 +177,7 @@ def small(training: Training, num_envs: int, **values: Any) -> Training:
 
 def _rate(training: Training, setting: Setting, device: torch.device, suite: SuiteRef, budget_s: float) -> float:
     """Steps a second of the whole loop. Errors: EnvError; ConfigError where `budget_s` pass without an update."""
-    machine.set_deterministic(setting.threads)
-    tried = small(training, setting.num_envs, threads=setting.threads)
+    tried = small(training, setting.num_envs)
     with VectorEnv(VectorSpec(suite, setting.num_envs, training.seed), setting.workers) as envs:
         if device.type == "cpu":
             state = as_begun(tried, device, envs)
