@@ -1,22 +1,4 @@
-"""What can go wrong in the trainer, and the exit code of each.
-
-::
-
-    TrainerError (1)
-    ├── ConfigError (2)            the configuration or the command line; nothing was started or written
-    │   └── FieldError (2)       one setting, for pydantic, which adds its place (`trainer.config.read.sentences`)
-    ├── NoGoodCheckpointError (3)  there are checkpoints to go on from, and all of them are damaged
-    ├── OtherIdentityError (4)     the checkpoint was trained with another configuration
-    ├── SaveError (5)              the last checkpoint could not be written: disk full, quota, permission
-    ├── UnreadCheckpointError (5)  a checkpoint cannot be read now: whether it is the one to go on from is not known
-    ├── UndecidedError (5)         what a training begins with cannot be read or built now: nothing is known of it
-    ├── EnvironmentFailedError (6) an environment failed, or workers again and again; the checkpoint is not to blame
-    ├── OutOfMemoryError (7)       memory that the training asked for was not there, on the GPU or beside it
-    ├── RanksError (8)             a rank of the training is lost, or ranks have come to different numbers
-    ├── DeviceError (9)            the GPU that a job was given failed, or cannot be used
-    ├── ElsewhereError             another rank failed: with its sentence and its exit code
-    ├── NotFiniteError (93)        a loss is NaN or infinite: another job would not help
-    └── DroppedError (93)          nothing is taken from this account any more: another job would not help
+"""What can go wrong in the trainer, and the exit code of each: 1 where a class says nothing.
 
 Other exit codes: 0 complete; 1 a defect of this program (please report it); 75 handed over: checkpointed, or superseded
 by a newer attempt: give it another job; 130 interrupted before the training listened.
@@ -74,7 +56,7 @@ class ConfigError(TrainerError):
 
 
 class FieldError(ConfigError, ValueError):
-    """A setting is wrong. pydantic takes it as a ValueError of a validator, and keeps it."""
+    """One setting is wrong. pydantic takes it as a ValueError of a validator, and adds its place."""
 
 
 class NoGoodCheckpointError(TrainerError):

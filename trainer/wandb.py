@@ -10,7 +10,6 @@ an offline run is the whole history, written anew each time, and not a folder a 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -22,7 +21,7 @@ from heapq import merge
 from pathlib import Path
 from typing import Any
 
-from anchorleg.files import publish_folder, read_json_or_none, write_bytes, write_json
+from anchorleg.files import publish_folder, read_json_or_none, write_json
 from anchorleg.job import Job, attempt_numbers, lineage
 from anchorleg.rollback import rollbacks
 from trainer.errors import ConfigError, SaveError
@@ -38,10 +37,6 @@ STEP = "global_step"
 #: Beside it, in each row and in each evaluation: their last values tell what a run on W&B has.
 ROW_STEP, EVALUATION_STEP = "train/step", "evaluation/step"
 
-#: Beside the run's own files: what it was made from, so that a history without news is not written and sent again.
-MADE_FROM = "anchorleg.json"
-#: Still free where wandb has written, or some of it may be missing: its process keeps a full disk to itself.
-_ROOM_BYTES = 2**20
 #: Where W&B is and how it is reached, who sends, and where its library keeps its own. All else a shell may be set up
 #: with for other trainings (a resumed run's history is appended to, not replaced; a sweep gives its runs ids of its
 #: own), or have wrong.
@@ -150,15 +145,11 @@ def send(run: Any, lines: Iterable[Line]) -> Iterator[Line]:
 
 @dataclass(frozen=True)
 class Written:
-    """One offline run on the disk, of `lines` up to `last_step`. `is_new`: it was written now; False: its history has
-    no news.
-    """
+    """One offline run on the disk, of `lines` up to `last_step`."""
 
-    run: str
     folder: Path
     lines: int
     last_step: int
-    is_new: bool
 
 
 def library() -> Any:
@@ -198,50 +189,33 @@ def quiet(wandb: Any, **more: Any) -> Any:
 
 
 def write(history: History, out: Path, there: Destination) -> Written:
-    """Make the folder `out/offline-run-<time>-<id>` hold this history; one that holds it already is left as it is.
+    """Make the folder `out/offline-run-<time>-<id>` hold this history, in place of an older one of this run.
 
-    Whatever was there of this run is replaced when the new one is complete. Its rows are read twice, one at a time: to
-    know them again, and to write them. Errors: SaveError; ConfigError without `wandb`; those of `lines_of`.
+    Its rows are read one at a time. Errors: SaveError; ConfigError without `wandb`; those of `lines_of`.
     """
-    name = there.of_slot(history.run_id, history.slot)["id"]
-    newest: Mapping[str, Any] = {}
-    lines = 0
-    for row in history.rows:
-        newest, lines = row, lines + 1
-    ends = [newest, *history.evaluations[-1:]]
-    facts = [lines, len(history.evaluations), [end["at"] for end in ends], asdict(there), dict(history.training)]
-    made_from = json.dumps(facts)
-    last_step = max(end["to"] if "to" in end else end["step"] for end in ends)
-    written = Written(name, out, lines + len(history.evaluations), last_step, is_new=False)
-    ours = re.compile(rf"offline-run-\d{{8}}_\d{{6}}-{re.escape(name)}")  # W&B puts a time before its id
-    older = sorted(path for path in out.glob("offline-run-*") if ours.fullmatch(path.name))
-    for folder in older:
-        if read_json_or_none(folder / MADE_FROM) == made_from:
-            return replace(written, folder=folder)
+    place = there.of_slot(history.run_id, history.slot)
+    ours = re.compile(rf"offline-run-\d{{8}}_\d{{6}}-{re.escape(place['id'])}")  # W&B puts a time before its id
     try:
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=out, prefix=".new-", ignore_cleanup_errors=True) as scratch:
-            made = _record(history, Path(scratch), there)
-            write_json(made / MADE_FROM, made_from)
-            final = out / made.name
-            if final in older:
-                os.rename(final, Path(scratch) / "before")
-            publish_folder(made, final)
-            for folder in set(older) - {final}:
-                shutil.rmtree(folder)
+            made = _record(history, Path(scratch), place)
+            for older in [path for path in out.glob("offline-run-*") if ours.fullmatch(path.name)]:
+                shutil.rmtree(older)
+            final = out / made.folder.name
+            publish_folder(made.folder, final)
     except OSError as error:
         raise SaveError("output.unwritable-file", path=out.absolute(), why=error.strerror or error) from None
-    return replace(written, folder=final, is_new=True)
+    return replace(made, folder=final)
 
 
-def _record(history: History, scratch: Path, there: Destination) -> Path:
-    """Let `wandb` write the run below `scratch`; returns its folder. Errors: SaveError, ConfigError, OSError."""
+def _record(history: History, scratch: Path, place: Mapping[str, Any]) -> Written:
+    """Let `wandb` write the run below `scratch`. Errors: SaveError, ConfigError, OSError."""
     wandb = library()
-    place = there.of_slot(history.run_id, history.slot)
+    lines = last_step = 0
     try:
         run = wandb.init(mode="offline", dir=scratch, config=dict(history.training), settings=quiet(wandb), **place)
-        for _ in send(run, lines_of(history.rows, history.evaluations)):
-            pass
+        for line in send(run, lines_of(history.rows, history.evaluations)):
+            lines, last_step = lines + 1, int(line[STEP])
         run.finish(exit_code=0)
         wandb.teardown()  # its process closes the log after `finish`, and ends here
     except (wandb.errors.UsageError, ValueError) as error:
@@ -250,5 +224,4 @@ def _record(history: History, scratch: Path, there: Destination) -> Path:
     except wandb.Error as error:
         raise SaveError("wandb.not-written", id=place["id"], why=error) from None
     [made] = (scratch / "wandb").glob("offline-run-*")
-    write_bytes(scratch / "room", bytes(_ROOM_BYTES))
-    return made
+    return Written(made, lines, last_step)

@@ -149,14 +149,6 @@ def test_an_evaluation_as_json_is_that_whatever_its_environments_print(tmp_path:
 
 
 @pytest.mark.long
-def test_contributions_are_declined_in_one_sentence(tmp_path: Path) -> None:
-    fields = {**MTSAC, "total_steps": 60, "evaluation_goals": 0}
-    train(tmp_path, {"id": "Pendulum-v1", "horizon": 50}, **fields)
-    words = ("-m", "trainer", "train", "--config", "training.json", "--run-dir", "other", "--accept-contributions")
-    assert run(tmp_path, *words).count("the suite gymnasium does not say what honest experience obeys") == 1
-
-
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("env", "code", "words"),
     [

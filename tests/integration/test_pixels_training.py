@@ -18,7 +18,6 @@ from anchorleg.job import HANDED_OVER
 from syncd import store
 from trainer.config.network import EncoderSettings, Network
 from trainer.envs.spaces import ArraySpec
-from trainer.errors import ConfigError, OtherIdentityError
 from trainer.history.read import read_evaluations
 from trainer.nets.encoders import timesformer_tiny
 
@@ -115,34 +114,3 @@ def test_a_frozen_encoder_from_a_file_is_kept_once_published_once_and_played_els
     actors = ("-m", "trainer", "actors", "--shared-dir", "shared", "--num-envs", "2", "--steps", "40")
     assert "done: 40 steps" in run(laptop, *actors)
     assert "episode 0" in run(laptop, "-m", "trainer", "play", "latest", "--shared-dir", "shared", "--episodes", "1")
-
-
-@pytest.mark.long
-def test_another_file_under_the_same_name_is_another_training(tmp_path: Path) -> None:
-    weights = made_weights(tmp_path / "tiny.safetensors")
-    encoder = {"arch": "timesformer_tiny", "weights": str(weights)}
-    fields = {"algorithm": "sac", "env": CLIPS, **OFF, "network": {"encoder": encoder}, "evaluation_goals": 0}
-    train(tmp_path / "a", HANDING_OVER, "20", expected=HANDED_OVER, **fields)
-    tensors = safetensors.torch.load_file(weights)
-    name = next(iter(tensors))
-    safetensors.torch.save_file({**tensors, name: tensors[name] + 1}, weights)
-    said = train(tmp_path / "a", expected=OtherIdentityError.exit_code, **fields)
-    assert "belongs to another training (encoder.weights_sha256 " in said
-
-
-@pytest.mark.long
-def test_weights_that_are_nowhere_are_one_sentence(tmp_path: Path) -> None:
-    encoder = {"arch": "timesformer_tiny", "weights": str(tmp_path / "none.safetensors")}
-    said = train(
-        tmp_path / "a", expected=ConfigError.exit_code, algorithm="sac", env=CLIPS, network={"encoder": encoder}
-    )
-    (line,) = [line for line in said.splitlines() if line.startswith("trainer: ")]
-    assert "there is no file of weights" in line
-
-
-@pytest.mark.long
-def test_a_picture_that_an_encoder_cannot_read_is_one_sentence(tmp_path: Path) -> None:
-    env = {"name": "gymnasium", "id": "odd_envs:Cameras", "horizon": 9}
-    said = train(tmp_path / "a", expected=ConfigError.exit_code, algorithm="ppo", env=env, network={})
-    (line,) = [line for line in said.splitlines() if line.startswith("trainer: ")]
-    assert "nature" in line

@@ -14,14 +14,6 @@ from daemons import WORK_S
 
 pytest.importorskip("torch")
 
-from refused import refused
-
-from anchorleg.job import Job
-from trainer import cli
-from trainer.config.read import read_section
-from trainer.errors import RanksError
-from trainer.machine.group import Group
-from trainer.machine.launching import RankPlace
 
 pytestmark = pytest.mark.trainer
 ROOT = Path(__file__).parents[2]
@@ -95,14 +87,3 @@ def test_who_trains_alone_needs_no_torch_that_is_distributed() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=WORK_S
     )
     assert done.returncode == 0, done.stderr
-
-
-def test_a_rank_that_comes_to_nobody_says_so_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def alone(_place: RankPlace, _folder: Path) -> Group:
-        raise RanksError("ranks.not-met", rank=1, size=2, path=_folder, why="nobody came")
-
-    monkeypatch.setattr(Group, "join", alone)
-    monkeypatch.setattr(cli, "bear_hand_over", lambda: None)
-    place, asked = RankPlace(1, 2, 1, 2, "node1"), read_section(None, None, [])
-    with refused("ranks.not-met"):
-        cli._train_together(Job.standalone(tmp_path), asked, place)

@@ -136,16 +136,6 @@ def by_one(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_any_number_of_ranks_that_divides_the_shards_trains_the_bits_of_one(
-    tmp_path: Path, by_one: dict[str, Any], ranks: int
-) -> None:
-    code, words = attempt(tmp_path, {}, SHARDED, ranks=ranks)
-    assert code == 0, words
-    assert slot_of(tmp_path) == by_one
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 def test_kills_of_random_ranks_and_other_numbers_of_ranks_change_nothing(
     tmp_path: Path, by_one: dict[str, Any], seed: int

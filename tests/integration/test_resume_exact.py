@@ -76,13 +76,6 @@ def test_a_kill_right_after_a_hand_over_and_one_before_the_first_checkpoint_chan
     assert slot_digest(slot) == uninterrupted
 
 
-def test_a_run_that_is_prolonged_goes_on_where_it_was_complete(tmp_path):
-    train(tmp_path / "short", total_steps=600)
-    prolonged = slot_digest(train(tmp_path / "short", total_steps=1200))
-    assert prolonged["step"] == 1200
-    assert gaps(prolonged["metrics"]) == []
-
-
 def test_a_prolonged_run_has_the_parameters_of_one_that_was_long_from_the_start(tmp_path, uninterrupted):
     train(tmp_path, total_steps=610)
     prolonged = slot_digest(train(tmp_path))

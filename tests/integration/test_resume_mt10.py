@@ -77,18 +77,6 @@ def test_a_hand_over_and_a_kill_in_the_middle_of_episodes_change_no_bit_of_mt10(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(3))
-def test_three_hand_overs_change_no_bit_of_mt10(tmp_path, seed):
-    numbers = random.Random(seed)
-    reference = complete(tmp_path / "reference", seed=seed)
-    run_dir = tmp_path / "interrupted"
-    for _ in range(3):
-        at, name = numbers.randrange(10, 40), numbers.choice(["SIGUSR2", "SIGTERM", "SIGINT"])
-        assert run(run_dir, HANDING_OVER, f"{at}:{name}", seed=seed) == HANDED_OVER
-    assert same(complete(run_dir, seed=seed), reference)
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("seed", range(5))
 def test_kills_at_random_moments_change_no_bit_of_mt10(tmp_path, seed):
     numbers = random.Random(seed)

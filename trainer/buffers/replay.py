@@ -112,15 +112,10 @@ class Ring:
         """
         raise NotImplementedError
 
-    def rows_since(self, since: tuple[int, ...]) -> int:
-        """How many rows numbered `since[k]` or later are still in the ring."""
-        return int((self.counts - np.maximum(np.array(since, np.int64), self.oldest)).sum())
-
-    def block_since(self, since: tuple[int, ...], most: int | None = None) -> Block:
-        """A copy of every row numbered `since[k]` or later that is still in the ring; the first `most` of each task."""
+    def block_since(self, since: tuple[int, ...]) -> Block:
+        """A copy of every row numbered `since[k]` or later that is still in the ring."""
         starts = np.maximum(np.array(since, np.int64), self.oldest)
-        ends = self.counts if most is None else np.minimum(self.counts, starts + most)
-        numbers = [np.arange(start, end) for start, end in zip(starts, ends, strict=True)]
+        numbers = [np.arange(start, end) for start, end in zip(starts, self.counts, strict=True)]
         places = np.concatenate([k * self.capacity + n % self.capacity for k, n in enumerate(numbers)])
         return Block(tuple(map(int, starts)), tuple(n.shape[0] for n in numbers), self.storage.copy(places))
 

@@ -81,16 +81,9 @@ def thin(steps: Sequence[int], keep: int) -> list[int]:
     return left
 
 
-def tidy(
-    job: Job,
-    *,
-    keep_exact: int,
-    keep_milestones: int,
-    needed: AbstractSet[int],
-    unlisted: AbstractSet[str] = frozenset(),
-) -> list[str]:
-    """Carry `decide` out for the whole slot. Row files that no whole checkpoint lists go too, but those that `unlisted`
-    names by their paths in the slot's folder. Returns what could not be deleted, one sentence each.
+def tidy(job: Job, *, keep_exact: int, keep_milestones: int, needed: AbstractSet[int]) -> list[str]:
+    """Carry `decide` out for the whole slot. Row files that no whole checkpoint lists go too. Returns what could not be
+    deleted, one sentence each.
     """
     found = survey(job)
     decision = decide(found, keep_exact=keep_exact, keep_milestones=keep_milestones, needed=needed)
@@ -110,7 +103,7 @@ def tidy(
         if kept.manifest:
             attempt(lambda kept=kept: downgrade(kept.ref.path, kept.manifest), kept.ref.path)  # type: ignore[misc]
     manifests = [kept.manifest for kept in decision.exact if kept.manifest]
-    listed = {file.path for manifest in manifests for files in manifest.rows.values() for file in files} | unlisted
+    listed = {file.path for manifest in manifests for files in manifest.rows.values() for file in files}
     whole = [kept.ref.step for kept in decision.exact if kept.in_line]
     oldest = min(whole) if len(whole) >= keep_exact else -1
     stays = [kept for kept in found if kept.manifest is None and kept not in decision.deleted]

@@ -3,8 +3,7 @@
 `<attempt_dir>/rows/<step>.safetensors` holds the rows that came since the checkpoint before. A checkpoint lists all
 files that make up its rings, older attempts' among them, by path, size and sha256; so saving costs the new rows only,
 walking back to an older checkpoint works, and a ghost's files are simply not listed. Rows that others sent in lie in
-files of their own, `<step>-contributed.safetensors`, and so do own rows that could not be written in their time, after
-the checkpoint of `step`: `<step>-late-<row>.safetensors`. Pictures are packed (`trainer.buffers.packing`).
+files of their own, `<step>-contributed.safetensors`. Pictures are packed (`trainer.buffers.packing`).
 """
 
 from __future__ import annotations
@@ -25,8 +24,6 @@ from trainer.errors import DamagedCheckpointError
 _SUFFIX = ".safetensors"
 #: What a row file's name says beyond the step: rows that the run made itself, that others sent in, and of other slots.
 OWN, CONTRIBUTED, PEERS = "", "-contributed", "-peers"
-#: Of own rows that could not be written in their time; the number of rows before them follows.
-LATE = "-late-"
 
 
 class RowsFile(BaseModel):

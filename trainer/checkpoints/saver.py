@@ -17,7 +17,6 @@ from trainer.checkpoints.resume import Start
 from trainer.checkpoints.retention import tidy
 from trainer.checkpoints.rows import (
     CONTRIBUTED,
-    LATE,
     OWN,
     PEERS,
     RowsFile,
@@ -78,7 +77,6 @@ class Saver:
         self._restarts = dict(restarts or {})
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="saver")
         self._running: Future[Saved] | None = None
-        self._is_behind = False
 
     @classmethod
     def after(cls, job: Job, training: Training, start: Start | None) -> Saver:
@@ -92,19 +90,8 @@ class Saver:
         """Begin to publish `contents` and its `rows` that no file holds yet. Call `finish` first."""
         self._running = self._pool.submit(self._save, contents, rows, needed)
 
-    def unsaved(
-        self, experience: Experience | None, meanwhile: Callable[[], None] = lambda: None
-    ) -> dict[str, Unsaved]:
-        """The rows that no file holds yet, copied, by their kind. Call `finish` first.
-
-        Where the last try came to nothing, own rows from before the last interval are written first; `meanwhile` is
-        called now and then while that lasts. Errors: OSError: that failed; SupersededError.
-        """
-        if experience is None:
-            return {}
-        was_behind, self._is_behind = self._is_behind, True  # until `finish` counts a publication in
-        if was_behind:
-            self._catch_up(experience.own, meanwhile)
+    def unsaved(self, experience: Experience | None) -> dict[str, Unsaved]:
+        """The rows that no file holds yet, copied, by their kind. Call `finish` first."""
         return {kind: self._unsaved(kind, ring, restarts) for kind, (ring, restarts) in rings_of(experience).items()}
 
     def _unsaved(self, kind: str, ring: Ring, restarts: int) -> Unsaved:
@@ -113,17 +100,6 @@ class Saver:
             self.rows[kind], self._restarts[kind] = (), restarts
         block = ring.block_since(saved_until(self.rows.get(kind, ()), ring.num_tasks))
         return Unsaved(block, tuple(ring.counts.tolist()), ring.capacity)
-
-    def _catch_up(self, own: Ring, meanwhile: Callable[[], None]) -> None:
-        """Write an interval's rows at a time: for a copy of more no memory was counted (`trainer.training.memory`)."""
-        interval, job = self._training.checkpoint_interval, self._job
-        while own.rows_since(since := saved_until(self.rows[OWN], own.num_tasks)) > interval:
-            self._look()
-            block = own.block_since(since, -(-interval // own.num_tasks))
-            kind = f"{LATE}{sum(block.starts)}"
-            segment = write_rows_file(job.slot_dir, job.attempt_dir, self.published_step or 0, block, kind)
-            self.rows[OWN] += (segment,) if segment else ()
-            meanwhile()
 
     @property
     def is_done(self) -> bool:
@@ -143,7 +119,6 @@ class Saver:
         finally:
             del running  # what it raises refers to this frame: its rows would stay until garbage is looked for
         self.rows, self.published_step, self.save_s = {OWN: (), **saved.rows}, saved.step, saved.seconds
-        self._is_behind = False
         for trouble in saved.troubles:
             say(trouble)
 
@@ -159,9 +134,8 @@ class Saver:
             except OSError as error:
                 if not is_full(error):
                     raise
-                # What a killed job left may be what fills it, or more checkpoints than are asked for by now. No
-                # checkpoint lists yet what was written late, and the next one needs it.
-                self._tidied(needed, frozenset(file.path for files in self.rows.values() for file in files))
+                # What a killed job left may be what fills it, or more checkpoints than are asked for by now.
+                self._tidied(needed)
                 listed = self._published(contents, rows)
         except OSError as error:
             raise unwritten(contents.step, self._job, error) from error
@@ -186,10 +160,8 @@ class Saver:
         file = write_rows_file(self._job.slot_dir, self._job.attempt_dir, step, rows.block, kind)
         return still_needed((*self.rows.get(kind, ()), *([file] if file else [])), rows.counts, rows.capacity)
 
-    def _tidied(self, needed: Needed, unlisted: frozenset[str] = frozenset()) -> tuple[str, ...]:
-        """Clear old checkpoints away; `unlisted`: row files that stay though no checkpoint lists them. Returns what
-        could not be done; whatever it is, what is published is published.
-        """
+    def _tidied(self, needed: Needed) -> tuple[str, ...]:
+        """Clear old checkpoints away. Returns what could not be done: what is published is published."""
         try:
             return tuple(
                 tidy(
@@ -197,7 +169,6 @@ class Saver:
                     keep_exact=self._training.keep_checkpoints,
                     keep_milestones=self._training.keep_milestones,
                     needed=needed(),
-                    unlisted=unlisted,
                 )
             )
         except OSError as error:

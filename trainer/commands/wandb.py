@@ -40,7 +40,6 @@ def wandb(
             there = Destination.recorded(history.folder / "slots" / str(history.slot))
             there = replace(there, project=project or there.project, entity=entity or there.entity)
             written = write(history, out, there)
-        news = f"{written.lines} points" if written.is_new else "nothing new"
-        print(f"{written.run}\tstep {written.last_step:,}\t{news}\t{written.folder}")
+        print(f"{written.folder.name}\tstep {written.last_step:,}\t{written.lines} points\t{written.folder}")
     patterns = {f"{shlex.quote(str(out))}/offline-run-*-{history.run_id}-*" for _, history in found.values()}
     print(f"send: {unset}wandb sync {' '.join(sorted(patterns))}")

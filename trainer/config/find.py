@@ -17,7 +17,6 @@ import traceback
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from types import FunctionType
 from typing import Any, NamedTuple
 
 from anchorleg.words import did_you_mean
@@ -27,7 +26,7 @@ from trainer.errors import FieldError
 
 class Kind(NamedTuple):
     """Where things of one kind lie: their folder, the file in a folder of its own, how its line `class` begins, the
-    entry points, the module of our own settings, and the class that one of somebody else is held against.
+    entry points, and the module of our own settings.
     """
 
     folder: str
@@ -35,17 +34,12 @@ class Kind(NamedTuple):
     cls: str
     group: str
     settings: str = ""
-    protocol: str = ""
 
 
-SUITES = Kind(
-    "envs/suites", "suite", r"(Suite)(?::|\((?!Protocol\)))", "anchorleg.suites", "trainer.config.suites",
-    "trainer.envs.suite:Suite",
-)  # fmt: skip
+SUITES = Kind("envs/suites", "suite", r"(Suite)(?::|\((?!Protocol\)))", "anchorleg.suites", "trainer.config.suites")
 ALGORITHMS = Kind(
-    "algorithms", "algorithm", r"(\w+)\(Algorithm\):", "anchorleg.algorithms", "trainer.config.algorithms",
-    "trainer.algorithms.base:Algorithm",
-)  # fmt: skip
+    "algorithms", "algorithm", r"(\w+)\(Algorithm\):", "anchorleg.algorithms", "trainer.config.algorithms"
+)
 ENCODERS = Kind("nets/encoders", "encoder", r"(Encoder)\((?!Protocol\))", "anchorleg.encoders")
 
 #: So many letters of it are told.
@@ -88,20 +82,7 @@ def checked(kind: Kind, name: str) -> str:
 
 def find(kind: Kind, name: str) -> Any:
     """The class. Errors: FieldError, which says what is wrong with the name or the package that it is from."""
-    checked(kind, name)
-    found = _class_of(kind, name)
-    if name not in files_of(kind) and kind.protocol and (lacks := _lacks(found, kind)):
-        module, _, cls = kind.protocol.partition(":")
-        raise FieldError(
-            "plugin.lacks-methods",
-            word=kind.file,
-            name=name,
-            cls=getattr(found, "__qualname__", found),
-            methods=", ".join(lacks),
-            protocol=cls,
-            module=module.replace(".", "/"),
-        )
-    return found
+    return _class_of(kind, checked(kind, name))
 
 
 def settings_of(kind: Kind, name: str) -> type[TrainingSettings]:
@@ -120,29 +101,6 @@ def settings_of(kind: Kind, name: str) -> type[TrainingSettings]:
 
 def _class_of(kind: Kind, name: str) -> Any:
     return _loaded(kind, name, files_of(kind).get(name), kind.group)
-
-
-def _lacks(found: Any, kind: Kind) -> list[str]:
-    """What of the protocol `found` does not have: its methods, or, where it is a class to inherit from, that class and
-    its methods without a body. Properties are left out: an instance may set them.
-    """
-    module, _, cls = kind.protocol.partition(":")
-    protocol = getattr(importlib.import_module(module), cls)
-    required = protocol.__abstractmethods__
-    methods = [
-        name
-        for name, value in vars(protocol).items()
-        if not name.startswith("_")
-        and isinstance(value, FunctionType | classmethod)
-        and (name in required or not required)
-    ]
-    inherits = not required or (isinstance(found, type) and issubclass(found, protocol))
-    lacking = [
-        name
-        for name in methods
-        if getattr(getattr(found, name, None), "__isabstractmethod__", not hasattr(found, name))
-    ]
-    return [f"`{name}`" for name in (*(() if inherits else (f"({cls})",)), *lacking)]
 
 
 @cache

@@ -10,14 +10,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from anchorleg.job import HANDED_OVER
 from anchorleg.rollback import rollbacks
 from trainer.checkpoints.saver import unwritten
 from trainer.errors import NotFiniteError, SaveError, SupersededError
-from trainer.training.crash_report import write_crash_report
 from trainer.training.features.base import TRAINING, EndReason, Feature, RunningAttempt
 from trainer.training.run import Order, advance, capture, learn_the_rest, row
 
@@ -49,7 +47,7 @@ class Loop:
         except NotFiniteError as error:
             with contextlib.suppress(SupersededError):
                 self._count_published()  # so that the newest checkpoint is known
-            raise write_crash_report(run.job, run.state, error, run.saver.published_step) from error
+            raise self._diverged(error) from error
         finally:
             run.saver.close()
             for feature in begun:
@@ -58,6 +56,12 @@ class Loop:
         if self._last_words:
             run.say(self._last_words)
         return code
+
+    def _diverged(self, error: NotFiniteError) -> NotFiniteError:
+        """`error` with the checkpoint from before it, from which the same steps come again, and what to do."""
+        step = self.run.saver.published_step
+        about: dict[str, Any] = {"what": error.what, "update": error.update, "checkpoint_step": step}
+        return NotFiniteError("learning.diverged-unsaved" if step is None else "learning.diverged", why=error, **about)
 
     def _train(self) -> int:
         run, state = self.run, self.run.state
@@ -106,8 +110,7 @@ class Loop:
         numbers = {name: value for feature in run.features for name, value in feature.state().items()}
         contents = capture(run.state, self.numeric, numbers)
         try:
-            meanwhile = partial(run.wait_for, "writing what had no room before")
-            rows = run.saver.unsaved(run.state.experience, meanwhile)
+            rows = run.saver.unsaved(run.state.experience)
             self._flush()
         except OSError as error:
             run.say(str(unwritten(run.state.step, run.job, error)))

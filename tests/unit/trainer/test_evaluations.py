@@ -15,7 +15,6 @@ from slot_digest import slot_digest
 from train_point_mass import Judged, judge, section
 
 from anchorleg.job import HANDED_OVER, Job, checkpoints_of
-from trainer.checkpoints import checkpoint
 from trainer.checkpoints.checkpoint import read_manifest
 from trainer.evaluation.process import EVALUATING, EvaluatorError, read_past
 from trainer.history.read import EVALUATIONS, read_evaluations
@@ -214,25 +213,6 @@ def test_the_checkpoint_of_an_evaluation_that_waits_keeps_its_nets(tmp_path):
     kinds = {ref.step: read_manifest(ref.path).kind for ref in checkpoints_of(first.job.slot_dir, 0)}
     assert kinds == {200: "policy", 400: "policy", 560: "exact"}
     assert Attempt(tmp_path, **fields).evaluated == [200, 400, 600]
-
-
-def full_at(monkeypatch, *steps):
-    """The disk is full whenever the checkpoints of these steps are written."""
-    real, names = checkpoint._write, [f".{step:012d}." for step in steps]
-
-    def write(path, data):
-        if any(name in str(path) for name in names):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        real(path, data)
-
-    monkeypatch.setattr(checkpoint, "_write", write)
-
-
-def test_a_disk_that_stays_full_stops_the_evaluations_and_not_the_training(tmp_path, monkeypatch):
-    full_at(monkeypatch, 100, 200, 300, 400)
-    attempt = Attempt(tmp_path, evaluation_interval=100)
-    assert (attempt.code, attempt.evaluated) == (0, [500, 600])
-    assert attempt.told("the evaluation of step 300 is left out: its checkpoint was not written")
 
 
 def test_jobs_that_ended_an_evaluation_do_not_count_as_jobs_that_it_does_not_fit_into(tmp_path):

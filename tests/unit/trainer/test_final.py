@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import signal
@@ -83,14 +82,6 @@ def test_a_training_that_was_told_to_go_back_is_not_complete(tmp_path, monkeypat
     assert any("step 100" in words for words in said)
 
 
-def test_a_prolonged_training_keeps_its_final_policy_until_it_has_another(tmp_path):
-    train(tmp_path)
-    assert train(tmp_path, total_steps=600, deadline=0)[0] == HANDED_OVER
-    assert finals(tmp_path) == {0: 300}
-    assert train(tmp_path, total_steps=600)[0] == 0
-    assert finals(tmp_path) == {2: 600}
-
-
 @pytest.mark.parametrize("moment", ["before", "beside", "after"])
 def test_kill_9_around_the_export_loses_neither_it_nor_a_bit(tmp_path, monkeypatch, moment):
     assert in_a_process_of_its_own(lambda: train(tmp_path / "undisturbed")[0]) == 0
@@ -113,22 +104,6 @@ def test_kill_9_around_the_export_loses_neither_it_nor_a_bit(tmp_path, monkeypat
     assert train(tmp_path / "killed")[0] == 0
     assert finals(tmp_path / "killed") == ({0: 300} if moment == "after" else {1: 300})
     assert slot_digest(tmp_path / "killed/slots/0") == slot_digest(tmp_path / "undisturbed/slots/0")
-
-
-def test_a_disk_that_has_no_room_for_it_is_told_and_the_training_is_complete(tmp_path, monkeypatch):
-    def full(*_, **__):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(exporting, "write_bytes", full)
-        code, said = train(tmp_path)
-    assert code == 0
-    (sentence,) = [line for line in said if "final policy" in line]
-    assert "is missing" in sentence
-    assert "No space left on device" in sentence
-    assert "`trainer export` can write it any time" in sentence
-    assert json.loads((tmp_path / "slots/0/attempts/0/progress.json").read_text())["checkpoint_step"] == 300
-    assert finals(tmp_path) == {}
 
 
 def test_an_attempt_that_was_taken_over_from_writes_and_removes_nothing(tmp_path):

@@ -94,10 +94,6 @@ def test_a_replay_larger_than_the_limit_is_refused_with_what_to_lower_and_how_fa
     check(a_training(**fields), "cpu", int((told["need_gb"] + 0.01) * GB))
 
 
-def test_rows_that_are_never_reached_need_no_memory():
-    check(a_training(buffer_size=40_000_000, total_steps=1_000_000), "cpu", 4 * GB)
-
-
 def test_rings_of_others_rows_are_counted_where_they_are_switched_on_and_as_large_as_they_are_made():
     many = {"buffer_size": 10_000_000, "total_steps": 10_000_000}
     alone, group = (a_training(**many, group={"rows": rows, "share": 0.5}) for rows in (False, True))
@@ -136,21 +132,6 @@ def test_the_libraries_own_errors_become_a_sentence():
     assert shortage(OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), training, "cpu") is not None
     assert shortage(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), training, "cpu") is None
     assert shortage(RuntimeError("mat1 and mat2 shapes cannot be multiplied"), training, "cpu") is None
-
-
-def test_a_gpu_without_memory_is_told_what_of_the_gpu_to_lower():
-    # As torch 2.13 words it.
-    words = (
-        "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 10.75 GiB of which 1.06 GiB is "
-        "free. Process 1 has 9.69 GiB memory in use. Of the allocated memory 9.00 GiB is allocated by PyTorch"
-    )
-    training = a_training(buffer_size=40_000_000, batch_size=100_000)
-    error = shortage(torch.OutOfMemoryError(words), training, "cuda")
-    assert error.id == "memory.gpu-full"
-    assert error.fields["why"].startswith("CUDA out of memory. Tried to allocate 2.00 GiB.")
-    # 2 · 3 · 1,024 values · 4 bytes
-    assert "most is for an update, 100,000 rows of 24,576 bytes = 2.46 GB; " in error.fields["advice"]
-    assert lower(error.fields["advice"]) == ("algorithm.batch_size", [50_000])
 
 
 @pytest.mark.parametrize(("name", "moments"), [("ppo", 2), ("a2c", 1), ("sac", 2), ("td3", 2)])
@@ -205,19 +186,6 @@ def test_a_process_that_gets_no_memory_ends_with_one_sentence_and_code_7(tmp_pat
 def test_what_was_measured_of_a_training_beside_a_gpu_is_what_is_counted():
     training = resolve(TrainingSection(preset="fast-td3"))
     assert needed(training, "cuda") == pytest.approx(30, rel=0.05)  # the program and CUDA: bench/results/gpu.csv
-
-
-def of_a_plugin(**fields):
-    section = {"env": "anchorleg_toys.points:Points", "algorithm": "anchorleg_toys.drift:Drift", **fields}
-    return resolve(TrainingSection(**section))
-
-
-def test_of_a_plugin_nothing_is_counted_that_it_does_not_tell():
-    training = of_a_plugin(num_envs=100_000, evaluation_goals=0)
-    check(training, "cpu", 2 * GB)
-    # CUDA takes a gigabyte of the machine's.
-    assert (needed(training), needed(training, "cuda")) == pytest.approx((0.52, 1.52), abs=0.01)
-    assert shortage(MemoryError(), training, "cpu").fields["advice"] == "ask for more (slurm.mem)"
 
 
 @pytest.mark.parametrize("preset", ["arm-ppo", "arm-sac"])

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from fractions import Fraction
 
 import numpy as np
@@ -18,8 +17,6 @@ from anchorleg.files import write_json
 from trainer.algorithms.common.off_policy import earned
 from trainer.history.read import Journal, lines, read, read_evaluations
 from trainer.state import State
-from trainer.training.features import base
-from trainer.training.features.rows import TensorBoardEvents
 from trainer.training.meter import Meter
 from trainer.training.run import crossed
 
@@ -124,19 +121,6 @@ def test_a_meter_that_went_through_a_checkpoint_sums_the_same_digits(values, cut
     for value in values[cut:]:
         second.add_update([value])
     assert second.row(9, {}) == whole.row(9, {})
-
-
-def test_tensorboard_that_cannot_be_loaded_here_is_told_and_stops_nothing(tmp_path, monkeypatch, caplog):
-    class Broken:
-        def __getattr__(self, name):
-            raise TypeError("Descriptors cannot be created directly")  # as protobuf's, of the wrong version
-
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", Broken())
-    events = TensorBoardEvents(tmp_path, after=0)
-    events.begin(None)
-    events.on_row(None, {"to": 10, "q": 1.0, "tasks": {}})
-    events.end(None, base.EndReason.FAILED)
-    assert "no TensorBoard events: Descriptors cannot" in caplog.text
 
 
 def test_rows_that_a_full_disk_refuses_wait_and_come_whole(tmp_path, monkeypatch):

@@ -109,17 +109,6 @@ def test_a_checkpoint_that_cannot_be_read_for_a_moment_stays_with_its_rows(tmp_p
     assert PointRun(tmp_path).start.ref.step == 700
 
 
-def test_a_checkpoint_that_cannot_be_read_for_good_holds_up_no_clearing(tmp_path, monkeypatch):
-    run = PointRun(tmp_path, buffer_size=90)
-    run.checkpoints(1)
-    read = unreadable(monkeypatch, 100, errno.EIO)
-    run.checkpoints(6)
-    folders = {int(path.name): path for path in (run.job.attempt_dir / "checkpoints").iterdir()}
-    assert 100 in folders
-    listed = {segment.path for step in (500, 600, 700) for segment in read(folders[step]).segments}
-    assert {f"attempts/0/rows/{name}" for name in os.listdir(run.job.attempt_dir / "rows")} == listed
-
-
 @given(st.sets(st.integers(0, 10_000), max_size=40), st.integers(0, 10))
 def test_thinning_keeps_at_most_so_many_of_them_and_both_ends(found, keep):
     left = thin(sorted(found), keep)

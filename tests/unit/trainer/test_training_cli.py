@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from daemons import PATIENCE_S
 
-from trainer.cli import _alone, main
 from trainer.config.read import read_section
 from trainer.errors import ConfigError
 
@@ -105,29 +104,3 @@ def test_a_run_folder_of_the_orchestrator_is_left_alone(tmp_path):
     assert done.returncode == 2
     assert "[run.kept-by-orchestrator]" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
-
-
-def test_alone_a_run_shares_where_it_is_told_and_takes_nothing_unasked(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    asked = read_section(None, "tiny", [])
-    plain = _alone(asked, Path("run"), None, accepts_contributions=False)
-    assert (plain.shared_dir, plain.accepts_contributions) == (tmp_path / "run/shared", False)
-    told = _alone(asked, Path("run"), Path("group"), accepts_contributions=True)
-    assert (told.shared_dir, told.accepts_contributions) == (tmp_path / "group", True)
-    assert told.run_id == plain.run_id
-
-
-@pytest.mark.trainer
-def test_environments_that_cannot_go_on_end_an_evaluation_with_one_sentence(monkeypatch, capsys):
-    play = pytest.importorskip("trainer.evaluation.checkpoints")
-    from trainer.envs.step import EnvError
-
-    def gone(*_, **__):
-        raise EnvError("env.closed")
-
-    monkeypatch.setattr(play, "evaluate_checkpoint", gone)
-    monkeypatch.setattr(sys, "argv", ["trainer", "evaluate", "runs/a"])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code == 6
-    assert capsys.readouterr().err.endswith(" [env.closed]\n")

@@ -171,18 +171,6 @@ def test_of_an_algorithms_own_encoder_one_setting_changes_and_another_encoder_ta
     assert of(arch="impala").arch == "impala"
 
 
-@pytest.mark.parametrize(
-    ("benchmark", "total", "batch", "buffer", "updates", "evaluation"),
-    [("MT10", 20_000_000, 1280, 1_000_000, 0.1, 200_000), ("MT50", 100_000_000, 6400, 5_000_000, 0.02, 1_000_000)],
-)
-def test_mclean_has_the_numbers_of_the_authors_code(benchmark, total, batch, buffer, updates, evaluation):
-    training = resolved(preset="mclean", benchmark=benchmark)
-    assert (training["total_steps"], training["batch_size"], training["buffer_size"]) == (total, batch, buffer)
-    assert (training["updates_per_step"], training["evaluation_interval"]) == (updates, evaluation)
-    assert training["random_steps"] == 4_000 * len(training["tasks"])
-    assert (training["grad_clip"], training["adam_eps"], training["critic_net"]) == (1.0, 1e-5, "heads")
-
-
 #: Preset → what the guides say of it.
 GUIDES = {
     "guide": {"batch_size": 512, "buffer_size": 2_000_000, "learning_rate": 3e-4, "total_steps": 2_000_000},

@@ -31,7 +31,6 @@ from trainer.training import begin
 from trainer.training.begin import run
 from trainer.training.features import progress as reports
 from trainer.training.features.base import Feature
-from trainer.training.features.progress import line_of
 
 pytestmark = pytest.mark.trainer
 
@@ -144,24 +143,6 @@ def test_the_parent_is_reported_before_the_first_step(tmp_path, monkeypatch):
     monkeypatch.setattr(begin, "suite_of", lambda *args: seen.append(progress(Job(tmp_path, 0, 1))) or suite_of(*args))
     train(tmp_path, at=1)
     assert (seen[0]["step"], seen[0]["checkpoint_step"]) == (120, 120)
-
-
-class TakesLong(Judged):
-    """Has its result when it was asked for it three times."""
-
-    asked = 0
-
-    def poll(self):
-        self.asked += 1
-        return super().poll() if self.asked > 3 else None
-
-
-def test_what_is_saved_is_said_while_the_last_evaluation_runs(tmp_path, monkeypatch):
-    monkeypatch.setattr(reports, "REPORT_S", 0.0)
-    code, listener, _ = train(tmp_path, evaluator=lambda request: TakesLong(judge(request).result))
-    assert code == 0
-    [saved] = {one["checkpoint_step"] for one in listener.reports if one["doing"].startswith("evaluating step 600")}
-    assert saved == 600
 
 
 def test_the_best_checkpoint_keeps_its_nets_to_the_end(tmp_path):
@@ -295,10 +276,3 @@ def test_an_attempt_that_is_superseded_ends_and_asks_for_no_failure(tmp_path):
 def overtaken(spec, run_dir):
     Job.standalone(run_dir)
     return PointMasses(spec)
-
-
-def test_a_pulse_tells_rate_and_time_left():
-    numbers = {"steps_per_s": 10.0, "gpu_percent": 63.0, "success": 0.5, "return": 7.0}
-    line = line_of({"step": 500, "total": 1500, "checkpoint_step": 400, "doing": "saving", **numbers})
-    wanted = "step 500 of 1,500 · saved at 400 · 10 steps/s · 1 min 40 s left · GPU 63 % · success 50% · saving"
-    assert line == wanted

@@ -14,7 +14,7 @@ from trainer.checkpoints.resume import Start
 from trainer.checkpoints.saver import Saver
 from trainer.config.training import Training
 from trainer.envs.collector import Transition
-from trainer.training.run import Order, TrainingRun, crossed
+from trainer.training.run import TrainingRun, crossed
 
 TRAINING = "training"
 
@@ -64,13 +64,6 @@ class RunningAttempt:
         """Have all features count in what came meanwhile."""
         for feature in self.features:
             feature.look(self)
-
-    def wait_for(self, what: str) -> None:
-        """The training stands still for `what`; called now and then while it does."""
-        before, self.doing = self.doing, what
-        self.state.group.tell(Order.WAIT)  # so that no rank takes this one for lost
-        self.look()
-        self.doing = before
 
 
 class Feature:
