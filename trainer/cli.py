@@ -21,14 +21,11 @@ from anchorleg.output import end_with_error, ending_well, words_of
 from anchorleg.signals import bear_hand_over
 from trainer.commands.actors import actors
 from trainer.commands.autotune import autotune
-from trainer.commands.compare import compare
+from trainer.commands.curves import compare, plot, wandb
+from trainer.commands.demos import alone
 from trainer.commands.demos import app as demos
-from trainer.commands.evaluate import evaluate
-from trainer.commands.export import export
 from trainer.commands.options import ConfigOption, SetOption
-from trainer.commands.play import play
-from trainer.commands.plot import plot
-from trainer.commands.wandb import wandb
+from trainer.commands.policies import evaluate, export, play
 from trainer.config.read import LoadedSection, read_section
 from trainer.config.section import PRESETS
 from trainer.config.wandb import wandb_environment
@@ -135,13 +132,8 @@ app.command()(actors)
 
 def _alone(asked: LoadedSection, run_dir: Path | None, shared_dir: Path | None, *, accepts_contributions: bool) -> Job:
     folder = (run_dir or Path("runs") / (asked.run_name or asked.training.preset)).resolve()
-    if (folder / "run.json").exists():
-        raise ConfigError("run.kept-by-orchestrator", folder=folder)
-    try:
-        shared = shared_dir.resolve() if shared_dir else None
-        job = Job.standalone(folder, shared_dir=shared, accepts_contributions=accepts_contributions)
-    except OSError as error:
-        raise ConfigError("run.unwritable", folder=folder, why=error.strerror) from None
+    shared = shared_dir.resolve() if shared_dir else None
+    job = alone(folder, shared_dir=shared, accepts_contributions=accepts_contributions)
     with contextlib.suppress(OSError):  # a training goes on, whether anybody reads this or not
         print(f"training in {folder} (no orchestrator: run the same command again to go on)", flush=True)
     return job

@@ -28,9 +28,9 @@ ROOMS = {
     "trainer/envs": 7_070,
     "trainer/algorithms": 4_070,
     "trainer/nets trainer/buffers": 3_880,
-    "trainer/training trainer/checkpoints trainer/history": 4_950,
+    "trainer/training trainer/checkpoints trainer/history": 4_800,
     "trainer/sharing trainer/actors trainer/live": 5_040,
-    "trainer/config": 2_530,
+    "trainer/config": 2_490,
     "trainer/demos": 1_590,
     "bench": 5_870,
 }

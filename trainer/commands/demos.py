@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -163,7 +163,7 @@ def fit(
     )
     if job is None:
         name = out.stem if out is not None else demos.resolve().name
-        job = _alone((run_dir or Path("runs") / f"fit-{name}").resolve())
+        job = alone((run_dir or Path("runs") / f"fit-{name}").resolve())
         job.listen()
     if code := run(job, training, TrainingDisplay(is_silent=as_json)):
         raise typer.Exit(code)
@@ -181,11 +181,12 @@ def fit(
     print(f"the policy: {job.slot_dir} (trainer play, evaluate)")
 
 
-def _alone(folder: Path) -> Job:
+def alone(folder: Path, **more: Any) -> Job:
+    """The job of a run that nobody else keeps. `more`: as of `Job.standalone`. Errors: ConfigError."""
     if (folder / "run.json").exists():
         raise ConfigError("run.kept-by-orchestrator", folder=folder)
     try:
-        return Job.standalone(folder)
+        return Job.standalone(folder, **more)
     except OSError as error:
         raise ConfigError("run.unwritable", folder=folder, why=error.strerror) from None
 

@@ -60,7 +60,6 @@ from trainer.training.inputs import with_demos, with_weights
 from trainer.training.loop import Loop
 from trainer.training.run import Order, TrainingRun, assist, follow, fresh, hand_out, resumed
 
-ONE_KIND = ", and so would what they learn; ask for nodes of one kind (slurm.constraint, slurm.gpu_type)"
 MakeEnvs = Callable[[VectorSpec, int], Envs]
 Resimulate = Callable[[VectorSpec], Resimulator | None]
 
@@ -237,7 +236,8 @@ def _numerics_of_all(
     else:
         numeric = choose(json.loads(group.share()))
     kind = [numeric.get(name) for name in ("device", "processor", "variables", "products")]
-    group.must_agree("the processor, its variables, the GPU or the products", _digest(kind), ONE_KIND)
+    one_kind = ", and so would what they learn; ask for nodes of one kind (slurm.constraint, slurm.gpu_type)"
+    group.must_agree("the processor, its variables, the GPU or the products", _digest(kind), one_kind)
     return numeric
 
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 pytest.importorskip("torch")
 
 from trainer.cli import app
-from trainer.commands.compare import compare
+from trainer.commands.curves import compare
 from trainer.config.section import TrainingSection, resolve
 from trainer.errors import ConfigError
 from trainer.nets.weights import WEIGHTS

@@ -8,7 +8,7 @@ import os
 import pytest
 from refused import refused
 
-from trainer.commands.play import play
+from trainer.commands.policies import play
 from trainer.machine import drawing
 from trainer.machine.drawing import Drawing, choose_renderer
 

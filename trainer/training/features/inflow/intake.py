@@ -82,7 +82,6 @@ class Intake(Feature):
         self._given_at: dict[str, float] = {}
         self._published_step = step = start.ref.step if start else 0
         self._took_at = float("-inf")
-        self._tried: set[str] = set()
         self.ends_unsaved = False
         self.copies = Copies(job)
         self.ingester: Ingester | None = None
@@ -299,23 +298,16 @@ class Intake(Feature):
                 return False
             self._notices.note(f"the rows of {who} are taken out: {rows:,} contributed rows forgotten")
             others.drop(who)
+        wanted = self._training.contribution_rollback
         try:
-            self._unlearn(who)
+            self.ends_unsaved |= unlearn(self._job, wanted, who, self._notices.note)
         except OSError as error:
             words = f"what the training learned from {who} cannot be seen to now ({error.strerror or error})"
-            if who not in self._tried:
-                self._notices.note(f"{words}: it is tried again")
-            self._tried.add(who)
+            self._notices.trouble(f"{words}: it is tried again", cause=who)
             return False
         except ValueError as error:
             self._notices.note(f"since when the training learned from {who} cannot be told ({error})")
-        self._tried.discard(who)
         return True
-
-    def _unlearn(self, who: str) -> None:
-        """Errors: as `unlearn`."""
-        wanted = self._training.contribution_rollback
-        self.ends_unsaved |= unlearn(self._job, wanted, who, self._notices.note)
 
     def _written(self, entries: Sequence[Entry]) -> bool:
         """Journal `entries`. False: the disk refused, and the user was told; nothing may enter then."""
