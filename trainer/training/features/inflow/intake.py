@@ -82,6 +82,7 @@ class Intake(Feature):
         self._given_at: dict[str, float] = {}
         self._published_step = step = start.ref.step if start else 0
         self._took_at = float("-inf")
+        self._tried: set[str] = set()
         self.ends_unsaved = False
         self.copies = Copies(job)
         self.ingester: Ingester | None = None
@@ -303,10 +304,13 @@ class Intake(Feature):
             self.ends_unsaved |= unlearn(self._job, wanted, who, self._notices.note)
         except OSError as error:
             words = f"what the training learned from {who} cannot be seen to now ({error.strerror or error})"
-            self._notices.trouble(f"{words}: it is tried again", cause=who)
+            if who not in self._tried:
+                self._notices.note(f"{words}: it is tried again")
+            self._tried.add(who)
             return False
         except ValueError as error:
             self._notices.note(f"since when the training learned from {who} cannot be told ({error})")
+        self._tried.discard(who)
         return True
 
     def _written(self, entries: Sequence[Entry]) -> bool:
