@@ -70,11 +70,11 @@ class Command:
 COMMANDS = (
     *(Command("relay/toy", f"orchestrator {words}") for words in (
         "status", "status --price 3.5", "explain 0", "explain 1 --last 50", "explain 2", "goodput", "runs",
-        "start --dry-run", "stop --dry-run", "tick --dry-run", "status nobody", "explain 7",
+        "status nobody", "explain 7",
     )),
     Command("relay/toy", "orchestrator doctor", rough=True),
     *(Command("watched", f"orchestrator {words}") for words in (
-        "status", "explain 0", "explain 1 --last 50", "goodput", "stop --dry-run", "tick --dry-run",
+        "status", "explain 0", "explain 1 --last 50", "goodput",
     )),
     *(Command("mirror", f"syncd {words}") for words in (
         "status laptop", "pull shared laptop", "push shared laptop", "bidirectional shared laptop",

@@ -165,7 +165,7 @@ class ContributorRow(Shown):
 
 
 class PolicyRow(Shown):
-    """The newest policy of a slot. `checked`: what is known of its soundness where this was looked at."""
+    """The newest policy of a slot."""
 
     slot: int
     version: str
@@ -173,16 +173,6 @@ class PolicyRow(Shown):
     created_at: float
     bytes: int
     score: str = ""
-    checked: str = ""
-
-
-class WayHere(Shown):
-    """How policies come to this machine, in `syncd status`'s words; s from a publication to here, of the last ones."""
-
-    words: str
-    details: tuple[str, ...] = ()
-    p50_s: float | None = None
-    p95_s: float | None = None
 
 
 class Trouble(Shown):
@@ -265,7 +255,6 @@ class RunPage(Shown):
     queue: QueueView | None = None
     contributors: tuple[ContributorRow, ...] = ()
     policies: tuple[PolicyRow, ...] = ()
-    way: WayHere | None = None
     troubles: tuple[Trouble, ...] = ()
     history: HistoryPage = HistoryPage()
     lacks: tuple[str, ...] = ()

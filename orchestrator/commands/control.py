@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -29,11 +29,6 @@ from orchestrator.commands.options import (
 )
 from orchestrator.errors import ConfigError
 
-if TYPE_CHECKING:
-    from orchestrator.hosts.dry import Rehearsal
-
-DryOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done now, and do nothing.")]
-DryJsonOption = Annotated[bool, typer.Option("--json", help="With --dry-run: machine-readable output.")]
 ViaOption = Annotated[
     str,
     typer.Option(metavar="[foreground|daemon]", help="Where the controller lives: here, or in the background."),
@@ -52,8 +47,7 @@ def start(
     fork: Annotated[str | None, typer.Option(help="Begin a new run under this name with this config.")] = None,
     via: ViaOption = "foreground",
     run_for: ForOption = None,
-    dry_run: DryOption = False,
-    as_json: DryJsonOption = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done now, and do nothing.")] = False,
 ) -> None:
     """Begin a run, or go on with it.
 
@@ -75,7 +69,7 @@ def start(
     if dry_run:
         from orchestrator.hosts.dry import dry_start
 
-        _show(dry_start(asked), as_json=as_json)
+        print(lines_shown(dry_start(asked)))
     elif via == "daemon":
         from orchestrator.hosts.detached import start_in_background
 
@@ -100,21 +94,13 @@ def stop(
     config: ConfigOption = None,
     now: Annotated[bool, typer.Option("--now", help="Do not wait for a hand-over: cancel the jobs.")] = False,
     grace: Annotated[float | None, typer.Option(min=0, help="Seconds to hand over in; default: lead + 60.")] = None,
-    dry_run: DryOption = False,
-    as_json: DryJsonOption = False,
 ) -> None:
     """Have every job save and exit, and wait for it. `orchestrator start` goes on from there."""
     if grace is not None and not math.isfinite(grace):
         raise ConfigError("cli.grace")
-    run_dir = locate(name, config)
-    if dry_run:
-        from orchestrator.hosts.dry import dry_stop
-
-        _show(dry_stop(run_dir, at_once=now, grace_s=grace), as_json=as_json)
-        return
     from orchestrator.hosts import stopping
 
-    stopping.stop(run_dir, at_once=now, grace_s=grace, out=console())
+    stopping.stop(locate(name, config), at_once=now, grace_s=grace, out=console())
 
 
 def tick(
@@ -122,8 +108,6 @@ def tick(
     config: ConfigOption = None,
     run_dir: Annotated[Path | None, typer.Option(help="The run's folder, in place of its name.")] = None,
     failover: Annotated[bool, typer.Option("--failover", help="As a job does that ends.", hidden=True)] = False,
-    dry_run: DryOption = False,
-    as_json: DryJsonOption = False,
 ) -> None:
     """Look once, do what is due, and end: what `start` repeats."""
     if run_dir is not None and (name is not None or config is not None):
@@ -131,18 +115,9 @@ def tick(
     from orchestrator.run.rundir import RunDir
 
     folder = RunDir(run_dir.resolve()) if run_dir is not None else locate(name, config)
-    if dry_run:
-        from orchestrator.hosts.dry import dry_tick
-
-        _show(dry_tick(folder), as_json=as_json)
-        return
     from orchestrator.hosts import ticking
 
     if failover:
         ticking.tick_for_job(folder)
     else:
         ticking.tick(folder, console())
-
-
-def _show(rehearsal: Rehearsal, *, as_json: bool) -> None:
-    print(rehearsal.as_json() if as_json else lines_shown(rehearsal.lines()))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.commands.options import ConfigOption, locate, run_names, slots_of
+from orchestrator.commands.options import ConfigOption, locate, run_names
 
 if TYPE_CHECKING:
     from orchestrator.decisions.requests import Kind
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 SlotsArgument = Annotated[
     list[str],
     typer.Argument(
-        metavar="SLOT...", help='Numbers, ranges ("0-3") or names of slots; * stands for any letters.',
-        autocompletion=slots_of,
+        metavar="SLOT...", help='Numbers, ranges ("0-3") or names of slots; * stands for any letters.'
     ),
 ]  # fmt: skip
 RunOption = Annotated[

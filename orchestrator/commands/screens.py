@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from anchorleg.words import lines_shown, on_one_line
-from orchestrator.commands.options import ConfigOption, JsonOption, NameArgument, console, locate, slots_of
+from orchestrator.commands.options import ConfigOption, JsonOption, NameArgument, console, locate
 from orchestrator.errors import ConfigError
 
-SlotArgument = Annotated[str, typer.Argument(help="Number of the slot.", autocompletion=slots_of)]
+SlotArgument = Annotated[str, typer.Argument(help="Number of the slot.")]
 
 
 def status(

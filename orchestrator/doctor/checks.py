@@ -28,8 +28,6 @@ NO_SPACE_BYTES = 2**30
 LOW_FILES = 20_000
 #: Of a quota; the rest goes within days of training.
 QUOTA_TIGHT = 0.9
-#: A clock that is off by this shifts every "seconds ago" on the screen; decisions do not rest on it.
-SKEW_SEEN_S = 2.0
 #: An fsync on a busy network folder takes tens of milliseconds; a second delays every decision.
 SLOW_STEP_S = 1.0
 MEMORY_KINDS = frozenset({"tmpfs", "ramfs"})
@@ -40,7 +38,6 @@ _NEEDED = {
     "rename over a file": "a crash could leave torn files",
     "link": "two controllers could both own the run: the lease and each job's claim are hard links",
     "rename of a folder": "checkpoints are published by a rename",
-    "time of a file": "how old a file is cannot be told",
 }
 
 
@@ -53,14 +50,13 @@ class Try(Frozen):
 
 
 class FolderFacts(Frozen):
-    """The folder that is to hold the run. Sizes in bytes; skew in seconds, its clock minus ours; None: not told."""
+    """The folder that is to hold the run. Sizes in bytes; None: not told."""
 
     path: str
     kind: str = ""
     steps: tuple[Try, ...] = ()
     free_bytes: int | None = None
     free_files: int | None = None
-    skew_s: float | None = None
 
 
 class PythonFacts(Frozen):
@@ -169,22 +165,6 @@ def _space(facts: LoginFacts) -> Judgements:
     return ok(found)
 
 
-def _folder_clock(facts: LoginFacts) -> Judgements:
-    return clock_of("the folder's server", facts.folder.skew_s)
-
-
-def clock_of(whose: str, skew_s: float | None) -> Judgements:
-    """Another clock against this machine's; `skew_s` None: nobody saw it."""
-    if skew_s is None:
-        return None
-    if abs(skew_s) < SKEW_SEEN_S:
-        return ok(f"{whose} and this machine agree")
-    return warning(
-        f"{whose} is {abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} this machine",
-        "nothing is decided by comparing clocks, but times shown are off by that; tell the site's admins",
-    )
-
-
 def _quotas(facts: LoginFacts) -> Iterator[Judgement]:
     return map(_quota, facts.quotas)
 
@@ -271,7 +251,6 @@ CHECKS: tuple[Check[LoginFacts], ...] = (
     Check("GPUs here", _gpus_here),
     Check("folder", _folder),
     Check("space", _space),
-    Check("folder clock", _folder_clock),
     Check("quota", _quotas),
     Check("python", _python),
     Check("programs", _missing),

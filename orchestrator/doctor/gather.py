@@ -198,29 +198,19 @@ def host_facts(env: Mapping[str, str]) -> HostFacts:
     )
 
 
-def try_folder(path: Path, *, clock: Callable[[], float] = time.time) -> FolderFacts:
+def try_folder(path: Path) -> FolderFacts:
     """Try in a new folder below `path` (or the nearest that is there) what a run does with files: each of these is
     missing on some network folder. Removes it again. Never raises: what does not work is a `Try` with its error.
     """
     parent = nearest_folder(path)
     trial = parent / f".doctor-{secrets.token_hex(4)}"
     steps: list[Try] = []
-    skew: list[float] = []
-
-    def measure_skew() -> None:
-        before = clock()
-        (trial / "dated").write_bytes(b"x")
-        modified = os.stat(trial / "dated").st_mtime
-        # The server stamped it between these two moments; inside of them the clocks agree.
-        skew.append(min(0.0, modified - before) or max(0.0, modified - clock()))
-
     tries: tuple[tuple[str, Callable[[], str | None]], ...] = (
         ("mkdir", trial.mkdir),
         ("write and fsync", lambda: write_bytes(trial / "file", b"one")),
         ("rename over a file", lambda: write_bytes(trial / "file", b"two")),
         ("link", lambda: why_no_links(trial)),
         ("rename of a folder", lambda: _rename_folder(trial)),
-        ("time of a file", measure_skew),
     )
     for name, act in tries:
         began, error = time.monotonic(), ""
@@ -239,7 +229,6 @@ def try_folder(path: Path, *, clock: Callable[[], float] = time.time) -> FolderF
         steps=tuple(steps),
         free_bytes=free_bytes,
         free_files=free_files,
-        skew_s=skew[0] if skew else None,
     )
 
 

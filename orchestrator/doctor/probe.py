@@ -2,8 +2,7 @@
 
 Started as ``python -X utf8 -P -S -m orchestrator.doctor.probe`` in its folder, which holds `probe.json` (see
 `orchestrator.doctor.probing`). It rewrites `report.json` after every look, so that a probe that is killed has still
-said what it knew. It ends as soon as it has looked at everything, the signal has come, and `ping.json` was seen and
-answered. Standard library only.
+said what it knew. It ends as soon as it has looked at everything and the signal has come. Standard library only.
 """
 
 from __future__ import annotations
@@ -21,9 +20,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from anchorleg.files import read_json_or_none, write_json
+from anchorleg.files import write_json
 from orchestrator.jobside import container_command, end_of_job
-from trainer.machine.host import read_host
 
 POLL_S = 0.1
 #: A question to Slurm or to the driver.
@@ -33,7 +31,7 @@ LOAD_TIMEOUT_S = 60.0
 #: With less left than this no new look is begun: the report must be complete before the walltime.
 RESERVE_S = 12.0
 #: What is looked at, in this order, each by the method of its name; a report has a part for each.
-LOOKS = ("end", "limits", "slurm", "gpu", "container", "program", "cuda")
+LOOKS = ("end", "slurm", "gpu", "container", "program", "cuda")
 #: What the trainer loads.
 PACKAGES = ("torch", "numpy", "metaworld", "mujoco", "gymnasium", "safetensors")
 
@@ -80,7 +78,7 @@ class Probe:
         self.heard.setdefault(signal.Signals(number).name, time.time())
 
     def run(self) -> None:
-        """Look at everything, wait for the signal and the ping, say that all was said."""
+        """Look at everything, wait for the signal, say that all was said."""
         for number in (signal.SIGUSR2, signal.SIGTERM):
             signal.signal(number, self.on_signal)
         for name in LOOKS:
@@ -93,11 +91,7 @@ class Probe:
             except (OSError, ValueError, subprocess.SubprocessError) as error:
                 self.report["errors"][name] = str(error) or type(error).__name__
         self.save(looking="")
-        answered = False
-        while time.time() < self.ends_at and "SIGTERM" not in self.heard and not (answered and "SIGUSR2" in self.heard):
-            if not answered and read_json_or_none(self.folder / "ping.json") is not None:
-                answered = True
-                write_json(self.folder / "pong.json", {"at": time.time()})
+        while time.time() < self.ends_at and not self.heard:
             time.sleep(POLL_S)
         self.save(done=True)
 
@@ -112,11 +106,6 @@ class Probe:
         """When the job will be killed, as far as the scheduler says it."""
         self.ends_at = end_of_job(self.environ, self.report["started_at"], self.spec["limit_s"])
         return {"at": self.ends_at}
-
-    def limits(self) -> dict[str, Any]:
-        """CPUs and memory that this job may use."""
-        host = read_host()
-        return {"cpus": host.cores, "memory_bytes": host.memory_bytes}
 
     def slurm(self) -> dict[str, Any] | None:
         """Whether Slurm's commands work here: failover needs them. None: no Slurm job."""

@@ -13,7 +13,6 @@ from typing import Any
 from anchorleg.findings import Check, Judgement, Judgements, ok, problem, warning
 from anchorleg.words import sized
 from orchestrator.config import EARLY_SIGNAL_S, RunConfig
-from orchestrator.doctor.checks import clock_of
 from orchestrator.doctor.probing import ProbeResult
 from orchestrator.executors.base import SubmitRefused
 from orchestrator.executors.slurm_text import read_submission
@@ -21,8 +20,6 @@ from orchestrator.notation import format_duration
 
 #: Slurm looks at its jobs' ends every 30 s, and start and end are told in whole seconds.
 SIGNAL_SLACK_S = 5.0
-#: A controller looks every 30 s anyhow; a file that shows later than that delays what it decides.
-SLOW_FILE_S = 10.0
 #: Without these the trainer does not start.
 TRAINER_NEEDS = ("torch", "numpy", "metaworld", "mujoco", "gymnasium", "safetensors")
 
@@ -76,29 +73,6 @@ def _signal(probed: Probed) -> Judgements:
         advice = f"more than the {EARLY_SIGNAL_S} s that Slurm announces: each job ends as much earlier"
         return warning(found, advice)
     return ok(found + (f"; Slurm may be {EARLY_SIGNAL_S} s early" if probed.executor == "slurm" else ""))
-
-
-def _shared_files(probed: Probed) -> Judgements:
-    seen_s = probed.result.visible_s
-    if not probed.result.report:
-        return None
-    if seen_s is None:
-        found = "no file was answered from the node: it does not see the folder as this machine does, or was too short"
-        return warning(found, "probe again")
-    found = f"a new file is seen and answered by the node within {seen_s:.1f} s"
-    if seen_s > SLOW_FILE_S:
-        return warning(found, "the controller learns of ends that much later; nothing is decided by it")
-    return ok(found)
-
-
-def _nodes_clock(probed: Probed) -> Judgements:
-    return clock_of("the node", probed.result.skew_s)
-
-
-def _limits(probed: Probed) -> Judgements:
-    limits = probed.told("limits")
-    memory = limits.get("memory_bytes")
-    return ok(f"{limits.get('cpus')} CPUs, {sized(memory)} of memory") if isinstance(memory, int) else None
 
 
 def _failover(probed: Probed) -> Judgements:
@@ -201,9 +175,6 @@ def _major(version: object) -> int:
 CHECKS: tuple[Check[Probed], ...] = (
     Check("probe", _probe),
     Check("signal", _signal),
-    Check("shared files", _shared_files),
-    Check("node's clock", _nodes_clock),
-    Check("node's limits", _limits),
     Check("failover", _failover),
     Check("container", _container),
     Check("program", _program),

@@ -53,19 +53,13 @@ Say = Callable[[str], None]
 
 @dataclass
 class ProbeResult:
-    """What came of a probe. `report`: the job's own file, as far as it got; `error`: why there is none or half of one.
-
-    `visible_s`: from a write here to the sight of the node's answer; `skew_s`: the node's clock minus ours, as little
-    as that allows.
-    """
+    """What came of a probe. `report`: the job's file, as far as it got; `error`: why there is none or half of one."""
 
     limit_s: float
     lead_s: float
     job_id: str = ""
     pending_s: float | None = None
     report: dict[str, Any] = field(default_factory=dict)
-    visible_s: float | None = None
-    skew_s: float | None = None
     error: str = ""
     output: str = ""
 
@@ -135,7 +129,6 @@ class Pursuit:
     row: JobRow | None = None
     over: bool = False
     unseen: int = 0
-    pinged_at: float | None = None
 
     def follow(self, request: JobRequest) -> str:
         """Submit, and watch until all is told; what went wrong, empty where nothing did."""
@@ -152,7 +145,8 @@ class Pursuit:
         while True:
             now = time.monotonic()
             waited_s = now - submitted_at
-            self._look()
+            report = read_json_or_none(self.job_dir / "report.json")
+            told.report = report if isinstance(report, dict) else told.report
             if told.report.get("done"):
                 return ""
             if told.report and told.pending_s is None:
@@ -190,22 +184,6 @@ class Pursuit:
         """How long the report of a job that has ended may still take to show."""
         in_sight = bool(self.result.report) or bool(output_of(self.job_dir))
         return LAST_FILE_WITHIN_S if in_sight else self.visible_within_s
-
-    def _look(self) -> None:
-        """Read the report; once the node has looked at everything, ask it how soon it sees a file, and for the time."""
-        told, report = self.result, read_json_or_none(self.job_dir / "report.json")
-        if isinstance(report, dict):
-            told.report = report
-        now = time.time()
-        if self.pinged_at is None and told.report.get("looking") == "":
-            write_json(self.job_dir / "ping.json", {})
-            self.pinged_at = now
-        elif self.pinged_at is not None and told.visible_s is None:
-            pong = read_json_or_none(self.job_dir / "pong.json")
-            if isinstance(pong, dict):
-                told.visible_s = now - self.pinged_at
-                # The node read its clock between these two moments; inside of them the clocks agree.
-                told.skew_s = min(0.0, float(pong["at"]) - self.pinged_at) or max(0.0, float(pong["at"]) - now)
 
     def _poll(self) -> None:
         poll = self.executor.poll()

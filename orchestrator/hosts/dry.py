@@ -1,26 +1,23 @@
-"""`--dry-run` of start, tick and stop: what would be done now, from real looks, without a lease and without a write."""
+"""`start --dry-run`: what would be done now, from real looks, without a lease and without a write."""
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
 
 from anchorleg.words import counted
 from orchestrator.config import RunConfig, check_start, training_identity
 from orchestrator.controller import Controller
 from orchestrator.decisions.models import Abort, Action, Cancel, HandOver, Slot, Submit
-from orchestrator.decisions.requests import Control
 from orchestrator.decisions.turns import in_turn, turns_of
 from orchestrator.hosts.host import already_finished, is_paused, notes_of, waiting_for_start, wish_of
-from orchestrator.hosts.notice import grace_of
 from orchestrator.notation import format_duration
 from orchestrator.run.begin import UNDRAWN, check_identity, executor_for, has_begun, rendered
 from orchestrator.run.lease import Lease, living_owner
 from orchestrator.run.ledger import load_ledger, read_control
-from orchestrator.run.rundir import Run, RunDir, load_run, make_executor
+from orchestrator.run.rundir import RunDir, load_run, make_executor
 from orchestrator.run.starting import StartRequest, commands_of
 from orchestrator.screens.cells import slots_words
 
@@ -28,30 +25,56 @@ from orchestrator.screens.cells import slots_words
 SLOTS_SHOWN = 8
 
 
-@dataclass(frozen=True)
-class Rehearsal:
-    """What a command would do: `actions`, and before them what else there is to know, a sentence each."""
+def dry_start(asked: StartRequest) -> list[str]:
+    """What `start` would do, in lines. Errors: as `begin`."""
+    config, run_dir = asked.config, asked.run_dir
+    executor = executor_for(config, run_dir, os.environ)
+    check_start(config, executor)
+    lines = [*(f"note: {note}" for note in notes_of(asked)), *_summary(config, run_dir, executor)]
+    actions: Sequence[Action] = ()
+    if run_dir.run_file.exists():
+        more, actions = _going_on(asked, executor)
+        lines += more
+    else:
+        lines += ["", f"the job script of slot 0 ({UNDRAWN} stands for what is drawn by chance when it is submitted):"]
+        lines += [rendered(config, asked.path, 0, os.environ).rstrip("\n"), ""]
+        places = config.places
+        order = [slot.index for slot in in_turn([Slot(index=slot) for slot in range(config.slots)], turns_of(config))]
+        actions, left = [Submit(slot, 0, "") for slot in order[:places]], sorted(order[places:])
+        lines += [f"{slots_words(left)} would wait for room: slurm.max_jobs is {places}"] if left else []
+    return [*lines, *_acts(actions), "Nothing was done."]
 
-    command: str
-    run_name: str
-    run_dir: str
-    actions: tuple[Action, ...]
-    notes: tuple[str, ...] = ()
 
-    def lines(self) -> list[str]:
-        """For people."""
-        more = [action for action in self.actions if isinstance(action, Submit)][SLOTS_SHOWN:]
-        acts = [_words(action) for action in self.actions if action not in more]
-        if more:
-            acts.append(f"would submit {counted(len(more), 'more job')}, for {slots_words([a.slot for a in more])}")
-        acts = acts or [f"`orchestrator {self.command}` would do nothing now."]
-        return [*self.notes, *acts, "Nothing was done."]
+def _going_on(asked: StartRequest, executor: str) -> tuple[list[str], Sequence[Action]]:
+    """What there is to know of a run that was begun, and what would be done."""
+    config, run_dir = asked.config, asked.run_dir
+    before, wish = load_run(run_dir), read_control(run_dir)
+    if has_begun(run_dir):
+        check_identity(before.identity, training_identity(config), config, run_dir)
+    notes = [f"run {before.run_id} goes on{'' if config == before.config else ', with its config changed'}"]
+    if (owner := living_owner(run_dir)) is not None and not owner.passes:
+        waiting = waiting_for_start(load_ledger(run_dir, before.run_id), before.config.slots)
+        told = f"would tell {owner} to go on with {slots_words(waiting)}"
+        is_told = waiting and config == before.config and wish.wish == "run"
+        return [*notes, told if is_told else f"would be refused: {owner} has this run"], ()
+    run = before.model_copy(update={"config": config, "executor": executor})
+    queue = make_executor(run, run_dir)
+    controller = Controller(run, run_dir, Lease.of_nobody(run_dir), queue, poll_s=run.poll_s)
+    controller.reactivate()
+    if controller.over and not is_paused(controller.ledger):
+        notes.append(already_finished(config))
+    actions = controller.preview(wish_of(asked, wish, time.time()) or wish)
+    if (error := queue.poll().error) is not None:
+        notes.append(f"the queue cannot be seen ({error}): nothing would be submitted until it can")
+    return notes, actions
 
-    def as_json(self) -> str:
-        """For machines: each action with its `kind`."""
-        acts = [{"kind": type(action).__name__, **asdict(action)} for action in self.actions]
-        value = {"command": self.command, "run_name": self.run_name, "run_dir": self.run_dir}
-        return json.dumps({**value, "actions": acts, "notes": self.notes}, indent=2)
+
+def _acts(actions: Sequence[Action]) -> list[str]:
+    more = [action for action in actions if isinstance(action, Submit)][SLOTS_SHOWN:]
+    acts = [_words(action) for action in actions if action not in more]
+    if more:
+        acts.append(f"would submit {counted(len(more), 'more job')}, for {slots_words([a.slot for a in more])}")
+    return acts or ["`orchestrator start` would do nothing now."]
 
 
 def _words(action: Action) -> str:
@@ -68,73 +91,9 @@ def _words(action: Action) -> str:
             return f"would make attempt {attempt} of slot {slot} print its stacks and end: {why}"
 
 
-def dry_start(asked: StartRequest) -> Rehearsal:
-    """What `start` would do. Errors: as `begin`."""
-    config, run_dir, name = asked.config, asked.run_dir, asked.config.run_name
-    executor = executor_for(config, run_dir, os.environ)
-    check_start(config, executor)
-    notes = [*(f"note: {note}" for note in notes_of(asked)), *_summary(config, run_dir, executor)]
-    if not run_dir.run_file.exists():
-        notes += ["", f"the job script of slot 0 ({UNDRAWN} stands for what is drawn by chance when it is submitted):"]
-        notes += [rendered(config, asked.path, 0, os.environ).rstrip("\n"), ""]
-        places = config.places
-        order = [slot.index for slot in in_turn([Slot(index=slot) for slot in range(config.slots)], turns_of(config))]
-        actions = tuple(Submit(slot, 0, "") for slot in order[:places])
-        left = sorted(order[places:])
-        notes += [f"{slots_words(left)} would wait for room: slurm.max_jobs is {places}"] if left else []
-        return Rehearsal("start", name, str(run_dir.path), actions, tuple(notes))
-    before = load_run(run_dir)
-    if has_begun(run_dir):
-        check_identity(before.identity, training_identity(config), config, run_dir)
-    revised = before.model_copy(update={"config": config, "executor": executor})
-    notes.append(f"run {before.run_id} goes on{'' if config == before.config else ', with its config changed'}")
-    wish = read_control(run_dir)
-    if (owner := living_owner(run_dir)) is not None and not owner.passes:
-        ledger = load_ledger(run_dir, before.run_id)
-        waiting = waiting_for_start(ledger, before.config.slots)
-        told = f"would tell {owner} to go on with {slots_words(waiting)}"
-        is_told = waiting and config == before.config and wish.wish == "run"
-        notes.append(told if is_told else f"would be refused: {owner} has this run")
-        return Rehearsal("start", name, str(run_dir.path), (), tuple(notes))
-    return _rehearsed("start", revised, run_dir, wish_of(asked, wish, time.time()) or wish, notes, again=True)
-
-
-def dry_tick(run_dir: RunDir) -> Rehearsal:
-    """What one tick would do."""
-    return _rehearsed("tick", load_run(run_dir), run_dir, read_control(run_dir), [])
-
-
-def dry_stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None) -> Rehearsal:
-    """What the first tick after a `stop` would do; what does not hand over is cancelled later."""
-    run = load_run(run_dir)
-    grace, newest = grace_of(run, grace_s), read_control(run_dir).number
-    wish = Control(number=newest + 1, wish="stop-now" if at_once else "stop", by="stop", grace_s=grace)
-    owner = living_owner(run_dir)
-    notes = [f"{owner} would do it"] if owner is not None and not owner.passes else []
-    if not at_once:
-        notes.append(f"a job that has not handed over within {grace:.0f} s would then be cancelled")
-    return _rehearsed("stop", run, run_dir, wish, notes)
-
-
-def _rehearsed(
-    command: str, run: Run, run_dir: RunDir, wish: Control, notes: list[str], *, again: bool = False
-) -> Rehearsal:
-    executor = make_executor(run, run_dir)
-    controller = Controller(run, run_dir, Lease.of_nobody(run_dir), executor, poll_s=run.poll_s)
-    if again:
-        controller.reactivate()
-        if controller.over and not is_paused(controller.ledger):
-            notes.append(already_finished(run.config))
-    actions = tuple(controller.preview(wish))
-    if (error := executor.poll().error) is not None:
-        notes.append(f"the queue cannot be seen ({error}): nothing would be submitted until it can")
-    return Rehearsal(command, run.config.run_name, str(run_dir.path), actions, tuple(notes))
-
-
 def _summary(config: RunConfig, run_dir: RunDir, executor: str) -> list[str]:
-    slots = counted(config.slots, "slot")
+    slots, commands = counted(config.slots, "slot"), commands_of(config)
     ours = "the trainer" if config.trains else "actors"
-    commands = commands_of(config)
     more = f" (and {len(commands) - 1} more)" if len(commands) > 1 else ""
     what = f"{shlex.join(commands[0])}{more}" if commands else ours
     return [

@@ -26,7 +26,7 @@ from orchestrator.screens.reading import run_view
 from orchestrator.screens.runview import RunView, SlotFacts, SlotView
 
 #: Of the form; a reader shows no other.
-VERSION = 1
+VERSION = 2
 FILE = "board-000000.jsonl"
 MOST_BYTES = 64 * 1024
 #: It is written again at least so often: a reader sees by its arrival that somebody looks after the run.

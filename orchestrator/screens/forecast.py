@@ -11,26 +11,23 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
-from statistics import median
 
 from anchorleg.words import counted
 from orchestrator.config import RunConfig
-from orchestrator.decisions.models import Attempt, Slot, SlotStatus, Verdict
+from orchestrator.decisions.models import Attempt, Slot, Verdict
 from orchestrator.decisions.verdicts import ASKED_TO
 from orchestrator.executors.base import Frozen
 from orchestrator.screens.cells import number, span
 from orchestrator.screens.runview import STATES, Forecast, QueueView, RunView, SlotScore
 
-#: In these a job has a place; one that waits in the queue has none yet.
-AT_WORK = frozenset({"running", "handing over", "starting", "stalled", "suspended"})
 #: The unit in which the costs of trainings are compared.
 MANY_STEPS = 1_000_000
 
 
-def queue_view(
-    slots: Sequence[Slot], states: Sequence[str], rates: Sequence[float | None], config: RunConfig, places: int
-) -> QueueView:
-    """`states`, `rates`: of each slot, as they are shown. `places`: how many jobs run at once."""
+def queue_view(slots: Sequence[Slot], states: Sequence[str], config: RunConfig) -> QueueView | None:
+    """`states`: of each slot, as they are shown. None where there are no experiments."""
+    if config.experiments is None:
+        return None
     counts = Counter(states)
     sign = 1.0 if config.queue.goal == "min" else -1.0
     scores = [
@@ -38,44 +35,11 @@ def queue_view(
         for slot in slots
         if slot.best is not None
     ]
-    paces = [rate or _pace_of(slot) for slot, rate in zip(slots, rates, strict=True)]
     return QueueView(
         counts={state: counts[state] for state in (*STATES, *sorted(counts.keys() - set(STATES))) if counts[state]},
         metric=config.queue.metric,
         best=tuple(sorted(scores, key=lambda score: (sign * score.value, score.slot))),
-        finish_in_s=None if config.queue.halving is not None else left_s(slots, paces, places),
-        rates_known=sum(
-            pace is not None and slot.status is SlotStatus.ACTIVE for slot, pace in zip(slots, paces, strict=True)
-        ),
     )
-
-
-def places_of(states: Sequence[str], max_jobs: int | None, full_at: int | None) -> int:
-    """How many jobs run at once: as the config says, else as many as do; never more than the scheduler takes."""
-    places = max_jobs or max(1, sum(state in AT_WORK for state in states))
-    return places if full_at is None else max(1, min(places, full_at))
-
-
-def _pace_of(slot: Slot) -> float | None:
-    """Steps a second, by what its ended jobs came to."""
-    return slot.step / slot.worked_s if slot.worked_s > 0 and slot.step > 0 else None
-
-
-def left_s(slots: Sequence[Slot], paces: Sequence[float | None], places: int) -> float | None:
-    """Seconds until all are done on so many places; None where no pace is known. A slot of unknown pace or length is
-    taken for the median of the others. Waits in the queue come on top.
-    """
-    known = [pace for pace in paces if pace is not None]
-    totals = [slot.total for slot in slots if slot.total is not None]
-    if not known or not totals:
-        return None
-    usual_pace, usual_total = median(known), median(totals)
-    each = [
-        max(0.0, (usual_total if slot.total is None else slot.total) - slot.step) / (pace or usual_pace)
-        for slot, pace in zip(slots, paces, strict=True)
-        if slot.status is SlotStatus.ACTIVE
-    ]
-    return max(sum(each) / places, *each) if each else None
 
 
 def forecast(

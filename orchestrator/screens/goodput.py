@@ -22,8 +22,7 @@ from rich.text import Text
 
 from anchorleg.words import counted, folded
 from orchestrator.executors.base import View
-from orchestrator.notation import format_duration
-from orchestrator.screens.cells import fits, stale_words, table
+from orchestrator.screens.cells import fits, span, stale_words, table
 from orchestrator.screens.runview import JobFacts, RunView, SlotFacts, StaleLedger
 
 #: A job that left no record of its end lived up to one heartbeat longer than its last sign of life. That time is
@@ -39,11 +38,6 @@ KINDS = (
     ("lost", "lost_s"),
     ("saving", "saving_s"),
 )
-HOUR_S = 3600.0
-#: Below this a duration is shown in seconds with a digit behind the point.
-SHORT_S = 60.0
-#: From here on hours say enough.
-LONG_S = 100 * HOUR_S
 #: What the words mean, under the table.
 LEGEND = "goodput = productive / (start-up + productive + lost + saving)"
 
@@ -226,19 +220,12 @@ def _jobs(view: RunGoodput) -> int:
 
 def _cells(name: str, jobs: int, times: Times) -> list[str]:
     shown = (getattr(times, field) for _, field in KINDS)
-    return [name, f"{jobs:,}", share(times), *("" if seconds <= 0 else duration(seconds) for seconds in shown)]
+    return [name, f"{jobs:,}", share(times), *("" if seconds <= 0 else span(seconds) for seconds in shown)]
 
 
 def _line(name: str, jobs: int, times: Times) -> str:
-    parts = [f"{kind} {duration(getattr(times, field))}" for kind, field in KINDS if getattr(times, field) > 0]
+    parts = [f"{kind} {span(getattr(times, field))}" for kind, field in KINDS if getattr(times, field) > 0]
     return ", ".join([f"{name}: goodput {share(times)}", counted(jobs, "job"), *parts])
-
-
-def duration(seconds: float) -> str:
-    """`12.3 s`, `H:MM:SS` or `1,234 h`: ten columns of them fit 80 characters."""
-    if seconds < SHORT_S:
-        return f"{seconds:.1f} s"
-    return format_duration(seconds) if seconds < LONG_S else f"{seconds / HOUR_S:,.0f} h"
 
 
 def share(times: Times) -> str:

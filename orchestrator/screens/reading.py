@@ -20,11 +20,10 @@ from orchestrator.run.evidence import changed_at
 from orchestrator.run.lease import TICKS_MISSED, highest_epoch, living_owner, regular_ticks
 from orchestrator.run.ledger import load_ledger, read_control, read_events
 from orchestrator.run.rundir import Run, RunDir, load_run
-from orchestrator.screens.forecast import forecast, places_of, queue_view, waits_between
+from orchestrator.screens.forecast import forecast, queue_view, waits_between
 from orchestrator.screens.jobtimes import slot_facts
 from orchestrator.screens.runview import (
     ExcludedNode,
-    QueueView,
     RunSource,
     RunState,
     RunView,
@@ -109,7 +108,7 @@ def run_view(run_dir: RunDir, now: float | None = None, *, events: bool = False,
             for bad in (ledger.nodes if ledger else ())
             if bad.excluded_until > now
         ),
-        queue=_queue(run, known, slots, ledger.full_at if ledger else None),
+        queue=queue_view(known, [slot.state for slot in slots], run.config),
         slots=slots,
         source=source,
     )
@@ -127,14 +126,6 @@ def _stale_ledger(run: Run, run_dir: RunDir, ledger: Ledger, by: Keeper | None, 
         return None
     inodes = left is not None and is_out_of_inodes(run_dir.path)
     return StaleLedger(since=ledger.written_at, free_bytes=left, out_of_inodes=inodes)
-
-
-def _queue(run: Run, known: tuple[Slot, ...], slots: tuple[SlotView, ...], full_at: int | None) -> QueueView | None:
-    if run.config.experiments is None:
-        return None
-    states = [slot.state for slot in slots]
-    places = places_of(states, run.config.slurm.max_jobs, full_at)
-    return queue_view(known, states, [slot.rate for slot in slots], run.config, places)
 
 
 def keeper(run_dir: RunDir, now: float) -> Keeper | None:

@@ -114,15 +114,11 @@ class SlotScore(View):
 
 
 class QueueView(View):
-    """The experiments of a run. `counts`: how many slots are in each state. `best`: all by `metric`, the best first.
-    `finish_in_s`: until all are done, as far as rates are known; `rates_known`: of how many slots they are.
-    """
+    """The experiments of a run. `counts`: how many slots are in each state. `best`: all by `metric`, the best first."""
 
     counts: dict[str, int]
     metric: str | None = None
     best: tuple[SlotScore, ...] = ()
-    finish_in_s: float | None = None
-    rates_known: int = 0
 
 
 class StaleLedger(View):

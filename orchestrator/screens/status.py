@@ -129,13 +129,12 @@ def about(view: RunView, now: float) -> list[tuple[str, bool]]:
 
 
 def _queue_lines(view: RunView) -> list[str]:
-    """How many experiments are how, when all will be done, and the best of them."""
+    """How many experiments are how, and the best of them."""
     queue = view.queue
     if queue is None:
         return []
     counts = ", ".join(f"{count} {state}" for state, count in queue.counts.items())
-    done = f"; all done in about {span(queue.finish_in_s)}" if queue.finish_in_s else ""
-    lines = [f"{counted(sum(queue.counts.values()), 'experiment')}: {counts}{done}"]
+    lines = [f"{counted(sum(queue.counts.values()), 'experiment')}: {counts}"]
     if queue.best:
         best = [f"{score.name} {metric(score.value)}" for score in queue.best[:BEST_SHOWN]]
         lines.append(f"best {queue.metric}: {', '.join(best)}")

@@ -55,15 +55,8 @@ def answers(home: Path, *words: str) -> list[str]:
 
 
 @pytest.mark.long
-def test_verbs_names_and_slots_are_completed(home: Path) -> None:
+def test_verbs_and_names_are_completed(home: Path) -> None:
     assert answers(home, "exp") == ["explain"]
     assert sorted(answers(home, "status", "")) == ["walker", "wide-mt50"]
     assert answers(home, "stop", "wi") == answers(home, "explain", "0", "wi") == ["wide-mt50"]
     assert answers(home, "status", "nothing-like-it") == []
-
-
-def test_slots_are_those_of_the_run_that_is_meant(home: Path) -> None:
-    (home / "cluster_config.json").write_text(json.dumps({"slots": 2}))
-    assert answers(home, "explain", "") == ["0", "1"]
-    (home / "cluster_config.json").write_text("{ half")
-    assert answers(home, "logs", "") == []

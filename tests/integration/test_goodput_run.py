@@ -73,19 +73,3 @@ def test_a_program_that_ignores_a_request_until_it_is_killed_saves_nothing_in_th
     ended = relay.read("exit.json", 0)
     assert times["lost_s"] >= ended["at"] - ended["asked_at"] > 0
     assert relay.run("stop", "--now").code == 0
-
-
-@pytest.mark.long
-def test_a_run_that_is_stopped_is_not_waiting(new_relay: NewRelay) -> None:
-    relay = new_relay(total=10_000, pace_s=PACE_S, slots=2)
-    controller = relay.spawn("start")
-    relay.wait_for_step(10)
-    relay.wait_for_step(10, slot=1)
-    assert relay.run("stop").code == 0
-    relay.ended(controller)
-    seen = goodput(relay)
-    again = goodput(relay)
-    assert seen["times"] == again["times"], "its time stands still"
-    assert [slot["slot"] for slot in seen["slots"]] == [0, 1]
-    for kind in KINDS:
-        assert seen["times"][kind] == pytest.approx(sum(slot["times"][kind] for slot in seen["slots"]))

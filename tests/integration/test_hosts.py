@@ -168,12 +168,12 @@ class TestRehearsals:
         slurm = {"time_limit": "1:00:00", "max_jobs": 2}
         relay = new_relay(total=10, experiments=named, queue={"order": "priority"}, slurm=slurm)
 
-        shown = json.loads(relay.run("start", "--dry-run", "--json").out)
+        shown = relay.run("start", "--dry-run").out
 
-        assert [act["slot"] for act in shown["actions"] if act["kind"] == "Submit"] == [1, 2]
+        assert re.findall(r"would submit a job for slot (\d)", shown) == ["1", "2"]
 
     @pytest.mark.long
-    def test_each_verb_says_what_it_would_do_and_changes_nothing(self, new_relay: NewRelay) -> None:
+    def test_a_run_that_goes_on_shows_what_would_be_done_and_nothing_changes(self, new_relay: NewRelay) -> None:
         relay = new_relay(total=10_000, slots=2)
         relay.killed("after-submit", "start", call=2)
         relay.wait_for_step(3, 0)
@@ -181,14 +181,8 @@ class TestRehearsals:
         before = {path: path.stat().st_mtime_ns for path in relay.run_dir.glob("*")}
         before |= {path: path.stat().st_mtime_ns for path in relay.run_dir.glob("[lc]*/*")}
 
-        nothing = relay.run("tick", "--dry-run")
-        asked = json.loads(relay.run("stop", "--dry-run", "--json").out)
-        now = relay.run("stop", "--now", "--dry-run")
         again = relay.run("start", "--dry-run", "--set", "slots=3")
 
-        assert "`orchestrator tick` would do nothing now." in nothing.out
-        assert [(act["kind"], act["slot"]) for act in asked["actions"]] == [("HandOver", 0), ("HandOver", 1)]
-        assert now.out.count("would cancel job") == 2
         assert "a job for slot 2 (attempt 0)" in again.out
         assert again.out.count("would") == 1
         after = {path: path.stat().st_mtime_ns for path in relay.run_dir.glob("*")}

@@ -106,19 +106,6 @@ def test_by_default_a_login_opens_no_port(folder: Path) -> None:
         child.wait(PATIENCE_S)
 
 
-@pytest.mark.long
-def test_a_socket_of_a_killed_viewer_is_taken_over_and_a_living_one_is_not(folder: Path) -> None:
-    path = folder / "p.sock"
-    with a_login_viewer(folder, "--socket", str(path)) as (child, _):
-        child.kill()
-        child.wait(PATIENCE_S)
-        assert path.exists()
-    with a_login_viewer(folder, "--socket", str(path)), a_login_viewer(folder, "--socket", str(path)) as (second, said):
-        assert second.wait(PATIENCE_S) == 4
-        assert "[socket.taken]" in said
-        assert path.exists()
-
-
 def test_another_account_does_not_get_in(folder: Path) -> None:
     need("another account", [] if os.geteuid() == 0 else ["root"])
     with a_login_viewer(folder) as (child, said):

@@ -72,13 +72,6 @@ class World:
         return [checked(cell.kind, cell.payload) for cell in RingReader(ring_of(self.folder, RUN)).newer()]
 
 
-def test_while_nobody_looks_nothing_is_drawn(tmp_path):
-    world = World(tmp_path)
-    world.steps(300)
-    assert world.inner.drawn == 0
-    assert not ring_of(tmp_path, RUN).exists()
-
-
 def test_who_looks_sees_pictures_of_the_episode(tmp_path):
     world = World(tmp_path, task="pole")
     world.is_watched()

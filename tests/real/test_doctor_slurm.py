@@ -171,9 +171,6 @@ def test_the_probe_tells_what_a_node_has(slurm: SlurmCluster, new_relay: NewRela
     assert re.match(r"USR2, asked for 120 s before the end, came \d+ s before it", found["signal"]["found"])
     assert found["failover"]["found"].startswith("sbatch and squeue work")
     assert found["driver"]["found"] == "NVIDIA A40, 46068 MiB; its driver runs CUDA 12.2 and older"
-    assert found["shared files"]["level"] == "ok"
-    assert found["node's clock"]["level"] == "ok"
-    assert value["probe"]["report"]["limits"]["cpus"] >= 1
     assert value["probe"]["report"]["errors"] == {}
     slurm.wait_until_empty()
     assert left_behind(relay) == []

@@ -20,9 +20,7 @@ pytest.importorskip("imageio_ffmpeg")
 
 import imageio_ffmpeg
 from published import RUN, publish
-from watched_runs import a_watched_run
 
-from orchestrator.run.rundir import load_run
 from trainer.config.section import TrainingSection, resolve
 from trainer.errors import ConfigError
 from trainer.machine import drawing
@@ -55,12 +53,8 @@ def typed(command: str, folder: Path) -> str:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("source", ["mirror", pytest.param("run folder", marks=pytest.mark.long)])
-def test_the_command_of_a_tile_makes_a_film_of_that_agent(pages: Pages, tmp_path: Path, eyes: str, source: str) -> None:
-    run_id, shown, shared = RUN, tmp_path / "my mirror", tmp_path / "my mirror"
-    if source == "run folder":
-        run = a_watched_run(tmp_path / "mt10", 1e9, slots=1, jobs=1)
-        run_id, shown, shared = load_run(run).run_id, run.path, run.path / "shared"
+def test_the_command_of_a_tile_makes_a_film_of_that_agent(pages: Pages, tmp_path: Path, eyes: str) -> None:
+    run_id, shared = RUN, tmp_path / "my mirror"
     an_arm(shared, run_id)
     an_arm(shared, run_id, seq=2, step=200, seed=1)
     agent, over = FakeAgent(live_folder(shared, run_id, 0)), threading.Event()
@@ -74,7 +68,7 @@ def test_the_command_of_a_tile_makes_a_film_of_that_agent(pages: Pages, tmp_path
     thread = threading.Thread(target=go_on)
     thread.start()
     try:
-        with a_viewer(tmp_path, str(shown)) as url:
+        with a_viewer(tmp_path, str(shared)) as url:
             page = pages.open(url)
             page.locator("summary", has_text="film").click()
             command = page.locator("details code.command").inner_text()

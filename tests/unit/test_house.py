@@ -22,7 +22,6 @@ DOORS = {
     "anchorleg": set(),
     "orchestrator": {
         *(f"trainer.config.{name}" for name in ("read", "section", "training", "wandb")),
-        "trainer.machine.host",  # what a job may use, for doctor's probe
     },
     "trainer": {"syncd.store", "syncd.outbox", "syncd.played", "syncd.streamed"},
     "syncd": set(),

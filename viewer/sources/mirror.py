@@ -1,4 +1,4 @@
-"""A laptop's mirror (`syncd watch`), or the shared folder itself: policies, curves, and how they come here.
+"""A laptop's mirror (`syncd watch`), or the shared folder itself: policies and curves.
 
 Slots and jobs are in the run folder, on the cluster; of them it has what the run's controller tells (`board`).
 """
@@ -14,19 +14,16 @@ from typing import Any
 from orchestrator.screens.runview import SlotView
 from syncd import store
 from syncd.laptop.status import MirrorView, PolicyView, read_mirror
-from syncd.laptop.views import checked, details, headline
 from viewer.learning import NOT_A_TRAININGS, Learned, curves_of, evaluation_rows, have_same_tasks, task_rows
 from viewer.model import (
     SLOTS_A_PAGE,
     Kind,
     LiveFacts,
     PageSnapshot,
-    PolicyRow,
     RunPage,
     RunRow,
     Trouble,
     ViewChoice,
-    WayHere,
 )
 from viewer.pacing import Pacer
 from viewer.sources.board import Told, as_troubles, board_signature, told_by
@@ -36,6 +33,7 @@ from viewer.sources.shared import (
     curves_signature,
     learned_of,
     manifests_of,
+    policy_rows,
     shown_others,
     task_names,
 )
@@ -143,8 +141,7 @@ class MirrorFolder:
             curves=curves,
             tasks=task_rows(learned, measure=curves.measure),
             evaluations=evaluation_rows(learned),
-            policies=tuple(_policy(slot) for slot in policies),
-            way=None if self._alone else _way(view),
+            policies=policy_rows(manifests or ()),
             troubles=(*(() if self._alone else troubles_of_mirror(view)), *troubles),
             lacks=() if told.fields else (NO_JOBS if self._alone else LACKS,),
             live=LiveFacts(
@@ -188,21 +185,3 @@ def _row_of(run_id: str, name: str, policies: list[PolicyView]) -> RunRow:
         slots=len(policies),
         step=max((slot.step for slot in policies), default=None),
     )
-
-
-def _policy(slot: PolicyView) -> PolicyRow:
-    return PolicyRow(
-        slot=slot.slot,
-        version=slot.version,
-        step=slot.step,
-        created_at=slot.created_at,
-        bytes=slot.bytes,
-        score=str(slot.score or ""),
-        checked=checked(slot),
-    )
-
-
-def _way(view: MirrorView) -> WayHere:
-    word = view.client
-    p50_s, p95_s = (word.latency.quantile(part) if word is not None else None for part in (0.5, 0.95))
-    return WayHere(words=headline(view), details=tuple(details(view)), p50_s=p50_s, p95_s=p95_s)

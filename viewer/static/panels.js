@@ -224,9 +224,8 @@ function experiments(state) {
   if (!found) return nothing;
   const rows = found.best.map((row, k) => [k + 1, row.name, figure(row.value), number(row.step), row.slot]);
   const counts = Object.entries(found.counts).map(([name, count]) => `${count} ${name}`).join(", ");
-  const done = found.finish_in_s ? `; all done in ${duration(found.finish_in_s)}` : "";
   const heads = [["place", "num"], ["experiment"], [found.metric || "best", "num"], ["step", "num"], ["slot", "num"]];
-  return panel("Experiments", rows.length ? table(heads, rows) : nothing, html`<p class="dim">${counts}${done}</p>`);
+  return panel("Experiments", rows.length ? table(heads, rows) : nothing, html`<p class="dim">${counts}</p>`);
 }
 
 function contributors(state) {
@@ -243,16 +242,13 @@ function contributors(state) {
 
 function policies(state) {
   const { run } = state.snapshot;
-  if (!run || (!run.policies.length && !run.way)) return nothing;
+  if (!run?.policies.length) return nothing;
   const now = state.now();
-  const { way } = run;
   const rows = run.policies.map((row) => [
-    row.slot, row.version, number(row.step), ago(row.created_at, now), row.score, bytes(row.bytes), ...(way ? [row.checked] : []),
+    row.slot, row.version, number(row.step), ago(row.created_at, now), row.score, bytes(row.bytes),
   ]);
-  const heads = [["slot", "num"], ["version"], ["step", "num"], ["age"], ["score"], ["size", "num"], ...(way ? [["checked"]] : [])];
-  const late = way?.p50_s == null ? "" : `from the publication to here: ${way.p50_s.toFixed(2)} s (median), ${way.p95_s.toFixed(2)} s (95 %)`;
-  const words = way ? html`<p>${way.words}</p><p class="dim">${late}</p>${way.details.map((line) => html`<p class="dim">${line}</p>`)}` : nothing;
-  return panel("Policies", html`${words}${rows.length ? table(heads, rows) : nothing}`);
+  const heads = [["slot", "num"], ["version"], ["step", "num"], ["age"], ["score"], ["size", "num"]];
+  return panel("Policies", table(heads, rows));
 }
 
 function history(state) {

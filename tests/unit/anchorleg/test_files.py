@@ -164,34 +164,6 @@ class TestExclusiveCreation:
         monkeypatch.setattr(os, "link", repeated_by_the_client)
         assert create_exclusive(tmp_path / "claim", b"one")
 
-    def test_of_many_at_once_one_makes_it(self, tmp_path: Path) -> None:
-        code = "import sys; from pathlib import Path; from anchorleg.files import create_exclusive;"
-        code += (
-            "print(end='.', flush=True); sys.stdin.read(); print(create_exclusive(Path('claim'), sys.argv[1].encode()))"
-        )
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        racers = [
-            subprocess.Popen(
-                [sys.executable, "-c", code, str(n)],
-                cwd=tmp_path,
-                env=env,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-            )
-            for n in range(5)
-        ]
-        for racer in racers:
-            assert racer.stdout is not None
-            assert racer.stdout.read(1) == b"."
-        for racer in racers:
-            assert racer.stdin is not None
-            racer.stdin.close()
-        answers = [racer.stdout.read().strip() for racer in racers if racer.stdout is not None]
-        assert [racer.wait(PATIENCE_S) for racer in racers] == [0] * 5
-        assert sorted(answers) == [b"False"] * 4 + [b"True"]
-        assert (tmp_path / "claim").read_bytes() == str(answers.index(b"True")).encode()
-        assert [path.name for path in tmp_path.iterdir()] == ["claim"]
-
 
 def test_a_line_that_was_written_in_part_spoils_no_other(tmp_path: Path) -> None:
     events = tmp_path / "events"

@@ -53,6 +53,7 @@ def test_a_known_error_is_one_sentence_with_its_identifier_and_its_code(
         (["stop", "x", "--config", "y"], 2, "cli.name-and-config"),
         (["stop", "x", "--grace", "inf"], 2, "cli.grace"),
         (["start", "--set", "seed"], 2, "cli.no-value"),
+        (["status", "--price", "nan"], 2, "cli.price"),
         (["render", "--config", "good.json", "--slot", "9"], 2, "slot.unknown"),
         (["render", "--config", "wrong.json"], 2, "config.unknown-field"),
         (

@@ -66,7 +66,7 @@ def test_start_and_doctor_go_by_the_links_and_not_by_what_a_mount_remembers(
     real = os.stat
     monkeypatch.setattr(os, "stat", remembered)
     prepare_folder(RunDir(tmp_path / "run"))
-    assert [step.error for step in try_folder(tmp_path).steps] == [""] * 6
+    assert [step.error for step in try_folder(tmp_path).steps] == [""] * 5
     monkeypatch.setattr(os, "link", shutil.copy)
     with refused("run-dir.no-hard-links", why="a link is a copy there"):
         prepare_folder(RunDir(tmp_path / "run"))

@@ -56,11 +56,6 @@ def shown_while(run_dir: RunDir, capfd: pytest.CaptureFixture[str], *steps: Call
     return capfd.readouterr().out
 
 
-def printed(run_dir: RunDir, capfd: pytest.CaptureFixture[str], **how: Any) -> str:
-    show_logs(run_dir, 0, **{"follow": False, **how})
-    return capfd.readouterr().out
-
-
 def lines_of(text: str) -> list[str]:
     return [line for line in text.splitlines() if "==>" not in line]
 
@@ -101,23 +96,6 @@ def test_what_is_written_while_half_a_line_is_shown_is_neither_lost_nor_repeated
     for _ in range(3):
         printer.show(tmp_path, whole=False)
     assert pipe.getvalue() == f"==> {log}\na\npartial\nb\n".encode()
-
-
-def test_a_network_folder_that_is_away_for_a_moment_ends_no_following(
-    run_dir: RunDir, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = a_job_folder(run_dir, 0, "one\n") / "job-100.out"
-    real, away = logs.run_view, [OSError(116, "Stale file handle")]
-
-    def look(folder: RunDir) -> Any:
-        if out.read_text() == "one\ntwo\n" and away:
-            raise away.pop()
-        return real(folder)
-
-    monkeypatch.setattr(logs, "run_view", look)
-    text = shown_while(run_dir, capfd, lambda: out.write_text("one\ntwo\n"), lambda: None)
-    assert not away
-    assert lines_of(text) == ["one", "two"]
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_a_training_without_the_orchestrator_is_shown_by_its_run_folder(tmp_path
     a_mirror(tmp_path / "runs/arm/shared", 0)
     run = find_source(str(tmp_path / "runs/arm")).look(ViewChoice(), NOW).run
     assert run is not None
-    assert (run.state, run.troubles, run.way, run.lacks) == ("trained alone", (), None, (NO_JOBS,))
+    assert (run.state, run.troubles, run.lacks) == ("trained alone", (), (NO_JOBS,))
     assert run.cards["0"].step == 400_000
 
 
@@ -71,8 +71,6 @@ def test_what_the_client_said_is_shown(tmp_path: Path) -> None:
     status_file(tmp_path).write_text(word.model_dump_json())
     run = look(tmp_path).run
     assert run is not None
-    assert run.way is not None
-    assert "received: 3 policies" in run.way.details
     assert any("256 runs" in one.words for one in run.troubles)
 
 
