@@ -168,10 +168,6 @@ def _train_together(job: Job, asked: LoadedSection, place: RankPlace) -> int:
 
 def _train(job: Job, asked: LoadedSection, group: Group | None = None) -> int:
     gc.disable()  # what is imported stays: looking for garbage in it would be a tenth of the start
-    from trainer.envs.suite import begin_early
-
-    if group is None:
-        begin_early(asked.training.env, asked.training.seed)
     from trainer.machine import device as machine
     from trainer.training.begin import run
     from trainer.training.features.progress import TrainingDisplay

@@ -300,29 +300,6 @@ class Naughty(Line):
         return obs, reward, terminated, truncated, info
 
 
-class Stuck(Line):
-    """Hangs in its `at`-th step or reset that this process makes."""
-
-    made: ClassVar[dict[str, int]] = {"step": 0, "reset": 0}
-
-    def __init__(self, where: str, at: int, **more: Any) -> None:
-        super().__init__(**more)
-        self.where, self.at = where, at
-
-    def reset(self, **more: Any) -> tuple[Any, dict]:
-        self.count("reset")
-        return super().reset(**more)
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict]:
-        self.count("step")
-        return super().step(action)
-
-    def count(self, what: str) -> None:
-        self.made[what] += 1
-        if what == self.where and self.made[what] == self.at:
-            time.sleep(3600)
-
-
 class Parent(Line):
     """Starts processes in each reset; each of them must die of the signal that it sends itself."""
 

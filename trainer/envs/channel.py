@@ -17,8 +17,8 @@ import numpy.typing as npt
 from safetensors.numpy import load, save
 
 #: Operations. The worker answers each with DONE or FAILED. Before that it says that it goes on, as often as it likes
-#: (DOING): to START and RESTORE with each environment, to TIME, which is in place of all others, what it does next.
-SETUP, START, STEP, SNAPSHOT, RESTORE, LOOK, TIME = b"U", b"A", b"S", b"N", b"R", b"L", b"T"
+#: (DOING): to START and RESTORE with each environment.
+SETUP, START, STEP, SNAPSHOT, RESTORE, LOOK = b"U", b"A", b"S", b"N", b"R", b"L"
 DONE, FAILED, DOING = b"D", b"F", b"O"
 
 #: Silence is counted in looks of this length, not by a clock: while a whole job is suspended, at most one look passes.

@@ -8,7 +8,6 @@ folder: nothing here knows a suite by name.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self, cast
@@ -244,25 +243,3 @@ def bounds_of(suite: Suite) -> Bounds:
 def mismatches(saved: Mapping[str, Any], now: Mapping[str, str]) -> Sequence[str]:
     """The names in `now` (`Suite.describe`) that `saved` has otherwise or not at all."""
     return [name for name, digest in now.items() if saved.get(name) != digest]
-
-
-#: Suites of this process that have begun early.
-_begun: list[Any] = []
-
-
-def begin_early(env: EnvSettings, seed: int) -> None:
-    """Have a suite that has `begin_early` begin, in threads, what the first `make` of each task would do: importing
-    torch takes a job a second. What goes wrong here is told where it is needed.
-    """
-    if env.draws != "no":
-        return  # how MuJoCo draws it must be told before it is loaded
-    with suppress(ValueError, ImportError):
-        if hasattr(find(SUITES, env.name), "begin_early"):
-            _begun.append(SuiteRef(env, seed).open())
-            _begun[-1].begin_early()
-
-
-def drop_early() -> None:
-    """What was begun has been taken, or nobody will: workers have their own."""
-    while _begun:
-        _begun.pop().drop_early()

@@ -1,7 +1,5 @@
 """The program of one environment worker: `python -m trainer.envs.worker SOCKET_FD BUFFERS_FD`.
 
-BUFFERS_FD is -1 where it only times an environment (`trainer.envs.quick`).
-
 It bears the signals that ask a job to hand over, because the learner still needs it then: scancel and a stopped
 terminal signal every process. It ends when its socket closes, so also when the learner is killed. Where it hangs the
 learner ends it with SIGABRT, at which it writes its stacks to standard error.
@@ -51,9 +49,6 @@ def _serve(learner: Channel, buffers_fd: int, closing: contextlib.ExitStack) -> 
     while True:
         message = setup if group is None else learner.receive()
         try:
-            if message.op == channel.TIME:
-                learner.send(channel.DONE, _timed(message.meta, learner))
-                return
             if group is None:
                 group, answer = _set_up(message, buffers_fd), WorkerMessage(channel.DONE, None, {})
                 closing.callback(_close, group)
@@ -70,13 +65,6 @@ def _close(group: Any) -> None:
     faulthandler.dump_traceback_later(_CLOSE_S, exit=True)
     group.close()
     faulthandler.cancel_dump_traceback_later()
-
-
-def _timed(suite: Any, learner: Channel) -> float:
-    from trainer.envs.quick import step_seconds
-    from trainer.envs.suite import SuiteRef
-
-    return step_seconds(SuiteRef.from_json(suite).open(), lambda doing: learner.send(channel.DOING, doing))
 
 
 def _set_up(message: WorkerMessage, buffers_fd: int) -> Any:

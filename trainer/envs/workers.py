@@ -1,4 +1,4 @@
-"""The learner's side of its environment workers: start them, ask them, name one that has died or hangs.
+"""The learner's side of its environment workers: whether they pay, what they are asked, which has died or hangs.
 
 A lost worker ends the job: the next one goes on from the last checkpoint to the same bits.
 """
@@ -8,10 +8,13 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -20,9 +23,11 @@ import numpy.typing as npt
 from anchorleg.signals import python_path
 from trainer.envs import channel
 from trainer.envs.channel import Channel, WorkerMessage
+from trainer.envs.foreign import Settled, limited
 from trainer.envs.shared import SharedBuffers
+from trainer.envs.spaces import drawn_actions
 from trainer.envs.step import NO_TASK, EnvError, VectorSpec
-from trainer.envs.suite import BEGIN_S
+from trainer.envs.suite import BEGIN_S, SuiteRef
 from trainer.machine.processes import hand_over_blocked
 
 #: A worker that is silent for so long in a step hangs. Its share takes milliseconds, seconds where episodes of other
@@ -35,6 +40,12 @@ RESTORE_S = 1800.0
 _END_S = 5.0
 #: Time to write the stacks of one that hangs.
 _STACKS_S = 2.0
+#: A step of all environments below this is not worth workers: waking two, and waiting for both, takes a third.
+WORTH_WORKERS_S = 1e-3
+#: Steps that are timed, after as many that are not.
+_TIMED_STEPS = 8
+#: A step that takes so long, and is not the first, settles it.
+_SLOW_S = 0.1
 #: The length of an episode, in the buffers, before the worker has written it.
 _NOT_DONE = -1
 DOING = {
@@ -167,15 +178,13 @@ class WorkerPool:
         return f"stepping environment {index} ({self._tasks[self._buffers.fields['next_task'][index]]})"
 
 
-def spawn_worker(buffers_fd: int = -1, program: str = "trainer.envs.worker") -> tuple[subprocess.Popen[bytes], Channel]:
-    """Start one worker. Until it bears the hand-over signals itself, they are blocked in it. `buffers_fd`: -1 where
-    it shares none. Errors: OSError.
-    """
+def spawn_worker(buffers_fd: int) -> tuple[subprocess.Popen[bytes], Channel]:
+    """Start one worker. Until it bears the hand-over signals itself, they are blocked in it. Errors: OSError."""
     ours, theirs = socket.socketpair()
     environment = {**os.environ, **python_path(), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-P", "-m", program, str(theirs.fileno()), str(buffers_fd)]
+    command = [sys.executable, "-P", "-m", "trainer.envs.worker", str(theirs.fileno()), str(buffers_fd)]
     with theirs, hand_over_blocked():
-        kept = [fd for fd in (theirs.fileno(), buffers_fd) if fd >= 0]
+        kept = (theirs.fileno(), buffers_fd)
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=kept, env=environment)
     return process, Channel(ours)
 
@@ -214,3 +223,37 @@ def _kill(process: subprocess.Popen[bytes]) -> bool:
     except subprocess.TimeoutExpired:
         return False
     return True
+
+
+def is_quick(suite: SuiteRef, num_envs: int, clock: Callable[[], float] = time.perf_counter) -> bool:
+    """Whether a step of `num_envs` takes less than it takes to share it out.
+
+    It decides where environments are stepped, and so changes no number of a training. One that hangs for `BEGIN_S` ends
+    this process, with its stacks.
+    """
+    known = suite.settings.step_s
+    return num_envs * (_step_seconds(suite, clock) if known is None else known) < WORTH_WORKERS_S
+
+
+def _step_seconds(suite: SuiteRef, clock: Callable[[], float]) -> float:
+    """Of one step, with random actions; infinite where something goes wrong, which is told in its training."""
+    who = f"an environment ({', '.join(suite.settings.tasks)})"
+    words = f"{who} has been silent for {BEGIN_S:.0f} s while its speed was looked at: see its stacks above"
+    rng, seconds, opened = np.random.default_rng(0), [], suite.open()
+    with limited(BEGIN_S, words) as tell, Settled(who), suppress(Exception):  # somebody else's code
+        env = opened.make(0)
+        try:
+            env.reset(0, 0)
+            for action in drawn_actions(rng, opened.spaces.action, 2 * _TIMED_STEPS):
+                tell()
+                began = clock()
+                outcome = env.step(action)
+                seconds.append(clock() - began)
+                if outcome.terminated or outcome.truncated:
+                    env.reset(0, 0)
+                if len(seconds) > 1 and seconds[-1] > _SLOW_S:
+                    return inf
+        finally:
+            env.close()
+        return statistics.median(seconds[_TIMED_STEPS:])
+    return inf

@@ -28,12 +28,12 @@ from trainer.config.training import Training
 from trainer.envs.collector import Envs
 from trainer.envs.foreign import decide
 from trainer.envs.pictures import ready_to_draw
-from trainer.envs.quick import is_quick
 from trainer.envs.sharded import ShardedEnvs
 from trainer.envs.spaces import Spaces
 from trainer.envs.step import VectorSpec
-from trainer.envs.suite import SuiteRef, drop_early, spaces_of, suite_of
+from trainer.envs.suite import SuiteRef, spaces_of, suite_of
 from trainer.envs.vector import VectorEnv
+from trainer.envs.workers import is_quick
 from trainer.errors import ConfigError
 from trainer.evaluation.process import Begin, EvaluatorProcess, read_past
 from trainer.machine import device as machine
@@ -249,8 +249,6 @@ def _digest(seen: Any) -> bytes:
 def choose_workers(training: Training, suite: SuiteRef, ranks: int = 1) -> int:
     """As many workers as were asked for, else as many as pay on this machine, which `ranks` share: none where a vector
     step is quick.
-
-    Errors: EnvError where an environment that is timed hangs.
     """
     if training.num_workers is None and is_quick(suite, training.num_envs):
         return 0
@@ -273,11 +271,8 @@ def _state_of(
 ) -> TrainingRun:
     """The run with its environments, as `start` has it or fresh."""
     if start is not None:
-        state = resumed(training, device, envs, start.contents, start.experience, launch_mode, group)
-    else:
-        state = fresh(training, device, envs, launch_mode, group)
-    drop_early()
-    return state
+        return resumed(training, device, envs, start.contents, start.experience, launch_mode, group)
+    return fresh(training, device, envs, launch_mode, group)
 
 
 def is_complete(job: Job, training: Training, start: Start) -> bool:

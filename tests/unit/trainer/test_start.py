@@ -28,22 +28,6 @@ print("torch._dynamo" in sys.modules, "sympy" in sys.modules)
 """
 
 
-#: As `trainer train` begins, as far as its import of torch.
-BEGINNING = """
-import sys
-from trainer.envs import suite as early
-from trainer.envs.suites.metaworld import resets as models
-begin = early.begin_early
-def watched(*given):
-    begin(*given)
-    print("torch" in sys.modules, len(models._ahead))
-    sys.exit()
-early.begin_early = watched
-from trainer.cli import app
-app(["train", "--preset", "guide", "--run-dir", sys.argv[1]])
-"""
-
-
 def printed(script: str, *words: str) -> list[str]:
     command = [sys.executable, "-c", f"import sys\nsys.path += {[str(SUPPORT), str(PLUGIN)]!r}\n{script}", *words]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S)
@@ -53,8 +37,3 @@ def printed(script: str, *words: str) -> list[str]:
 @pytest.mark.long
 def test_a_training_brings_neither_torchs_compiler_nor_sympy(tmp_path):
     assert printed(TRAINING, str(tmp_path / "run"))[-1] == "False False"
-
-
-@pytest.mark.long
-def test_models_are_compiled_while_torch_is_imported(tmp_path):
-    assert printed(BEGINNING, str(tmp_path / "run"))[-1] == "False 8", "MT10 has eight"

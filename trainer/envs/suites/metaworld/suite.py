@@ -107,18 +107,6 @@ class Suite:
         """Each task's goals."""
         return {f"goals of {task}": digest(table) for task, table in zip(self.tasks, self.goals, strict=True)}
 
-    def begin_early(self) -> None:
-        """See `trainer.envs.suite.begin_early`."""
-        from trainer.envs.suites.metaworld.resets import compile_ahead, file_of
-
-        compile_ahead(map(file_of, self.tasks))
-
-    def drop_early(self) -> None:
-        """See `trainer.envs.suite.drop_early`."""
-        from trainer.envs.suites.metaworld.resets import drop_ahead
-
-        drop_ahead()
-
     def make(self, task: int) -> Env:
         """An instance: about 20 MiB, and 0.09 s for the first of a task."""
         from trainer.envs.suites.metaworld.env import MetaworldEnv, TaskEnv
