@@ -19,7 +19,7 @@ from suites import metaworld
 from vector_bytes import info_bytes
 
 from trainer.config.suites import MT10, MT50, Metaworld
-from trainer.envs.instances import EnvInstances
+from trainer.envs.episodes import EnvInstances
 from trainer.envs.suites.metaworld.env import MetaworldEnv, TaskEnv
 from trainer.envs.suites.metaworld.goals import goal_table
 from trainer.state import State

@@ -89,6 +89,8 @@ SAY_WHAT_IS_OVERRIDDEN = {
     "Algorithm", "AlgorithmSettings", "Distribution", "EnvSettings", "Feature", "InflowSource",
     "OffPolicySettings", "OnPolicySettings", "PictureSettings", "PlainOffPolicy", "Storage",
 }  # fmt: skip
+#: Where protocols stand whose methods need no docstring again where something of `trainer/envs` has them.
+PROTOCOLS_OF_ENVS = ("trainer/envs/suite.py", "trainer/envs/collector.py")
 #: Beside the algorithms, for all of them; and what every encoder offers.
 SHARED_BY_ALL = {"base", "common"}
 #: Films and the probe of pictures draw Meta-World's own scenes.
@@ -417,11 +419,20 @@ def test_every_public_name_says_what_it_is(path: Path) -> None:
     overloads = {"overload", "typing.overload"}
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     overriding = tuple(f"{node.name}." for node in classes if {*map(ast.unparse, node.bases)} & SAY_WHAT_IS_OVERRIDDEN)
+    promised = tuple(
+        f".{inner.name}"
+        for of_protocols in PROTOCOLS_OF_ENVS
+        for node in tree_of(ROOT / of_protocols).body
+        if isinstance(node, ast.ClassDef) and "Protocol" in map(ast.unparse, node.bases)
+        for inner in node.body
+        if isinstance(inner, ast.FunctionDef) and name_of(path).startswith("trainer.envs.")
+    )
     silent = [
         name
         for name, node in public_definitions(tree)
         if not ast.get_docstring(node)  # type: ignore[arg-type]
         and not name.startswith(overriding)
+        and not name.endswith(promised)
         and not name.endswith(".forward")  # of a net: torch's
         and not {ast.unparse(d) for d in getattr(node, "decorator_list", [])} & overloads
     ]

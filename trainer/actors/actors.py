@@ -20,18 +20,20 @@ from types import FrameType
 
 import torch
 
+from anchorleg.output import Notices
 from anchorleg.words import counted
 from syncd import store
 from syncd.outbox import Outbox
 from syncd.played import note_played
+from syncd.streamed import StreamedSlot
 from trainer.actors.follower import Followed, Follower, Giver
-from trainer.actors.streaming import Streaming
 from trainer.actors.views import ActorCounts, ActorDisplay, Playing
 from trainer.envs.collector import Collector
 from trainer.envs.memory import MemoryPlan, workers_for
 from trainer.envs.step import EnvError, VectorSpec
 from trainer.envs.vector import VectorEnv
 from trainer.errors import DroppedError, EnvironmentFailedError
+from trainer.live.recorder import AGAIN_AFTER_S, FrameRecorder, RecorderInputs, tells_success
 from trainer.machine.host import read_host
 from trainer.sharing.policies import suite_of_manifest
 from trainer.sharing.recorder import WAITING_A_ENV, Dispatch, Recorder, SegmentOrigin
@@ -43,6 +45,8 @@ MAX_RESTARTS = 3
 RESTARTS_WITHIN_S = 600.0
 #: Between two looks while there is no policy: short beside the time that a person waits.
 _WAIT_S = 0.1
+#: Of what is shown: the other side writes the contributor's name in its place.
+ORIGIN = "actors"
 
 
 @contextmanager
@@ -114,6 +118,76 @@ class Stage:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.envs.close()
+
+
+class Streaming:
+    """What `--stream` lets others see: agents while somebody watches them, in the mirror `folder` for `syncd`.
+    It takes nothing from what is played or recorded. For the loop's thread; its methods return at once.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._notices = Notices()
+        self._shown: object = None  # the environments, the slot and the attempt
+        self._slot: StreamedSlot | None = None
+        self._recorder: FrameRecorder | None = None
+        self._again_at = float("-inf")
+
+    def after(self, collector: Collector, current: Followed, steps: int) -> None:
+        """After each vector step with this policy; `steps`: made so far. Errors: EnvError, as `FrameRecorder.after`."""
+        if time.monotonic() < self._again_at:
+            return
+        try:
+            if self._shown != (shown := (collector.envs, current.key, current.manifest.attempt)):
+                self.close()
+                if isinstance(collector.envs, VectorEnv):
+                    self._begin(collector.envs, current)
+                self._shown = shown
+            if self._slot is not None:
+                self._slot.beat()
+        except OSError as error:
+            self._again_at = time.monotonic() + AGAIN_AFTER_S
+            words = f"{error.filename}: {error.strerror}"
+            self._notices.trouble(f"agents are not shown: {words}; all else goes on, and this tries again", "folder")
+            self.close()
+            return
+        if self._recorder is not None:
+            self._recorder.after(steps, collector.task)
+
+    def tell(self, say: Callable[[str], None]) -> None:
+        """Hand out what there is to say."""
+        self._notices.tell(say)
+        if self._recorder is not None:
+            self._recorder.tell(say)
+
+    def close(self) -> None:
+        """Nobody plays any more, or somebody else."""
+        slot, recorder = self._slot, self._recorder
+        self._slot, self._recorder, self._shown = None, None, None
+        if recorder is not None:
+            recorder.close()
+            recorder.tell(self._notices.note)
+        if slot is not None:
+            try:
+                slot.close()
+            except OSError as error:
+                self._notices.trouble(f"what is shown cannot be withdrawn: {error.filename}: {error.strerror}")
+
+    def _begin(self, envs: VectorEnv, current: Followed) -> None:
+        manifest = current.manifest
+        self._slot = StreamedSlot(self._folder, manifest.run_id, manifest.slot)
+        self._slot.beat()
+        given = RecorderInputs(
+            live_file=self._slot.live_file,
+            folder=self._slot.folder,
+            slot=manifest.slot,
+            attempt=manifest.attempt,
+            tasks=manifest.tasks,
+            tells_success=tells_success(envs),
+            origin=ORIGIN,
+            pace_of="steps of these actors",
+        )
+        self._recorder = FrameRecorder(envs, given)
 
 
 class Actors:

@@ -101,7 +101,6 @@ class ExactEnv:
         return getattr(self._played, "goal", None)
 
     def reset(self, start: int, seed: int) -> Obs:  # noqa: ARG002 - there are no fixed starts
-        """Begin an episode."""
         self._seed, self._steps = seed % SEEDS, 0
         self._way = self._chosen
         self._actions = [] if self._choice.way == REPLAY else None
@@ -113,7 +112,6 @@ class ExactEnv:
         return obs
 
     def step(self, action: Actions) -> Outcome:
-        """Act."""
         self._steps += 1
         try:
             outcome = self._played.step(action)
@@ -177,7 +175,6 @@ class ExactEnv:
             raise EpisodeLostError(f"its episode cannot be brought back ({words})") from error
 
     def close(self) -> None:
-        """Free it."""
         self._played.close()
 
     def _play_again(self, state: State) -> None:

@@ -12,9 +12,8 @@ import numpy.typing as npt
 
 from trainer.envs import channel
 from trainer.envs.channel import WorkerMessage
-from trainer.envs.episodes import EnvSlot
+from trainer.envs.episodes import EnvInstances, EnvSlot
 from trainer.envs.foreign import Settled
-from trainer.envs.instances import EnvInstances
 from trainer.envs.shared import SharedBuffers
 from trainer.envs.shown import bodies_shown, goal_of, parts_of, poses_of, simulation_of
 from trainer.envs.spaces import I32

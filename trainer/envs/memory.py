@@ -53,7 +53,7 @@ def need_bytes(num_envs: int, workers: int, tasks: int = 1, *, env_bytes: int = 
     """Memory that so many environments of `env_bytes` and workers take, with the program itself.
 
     With more tasks than environments each process comes to keep an instance of every task that its environments walk
-    through (`trainer.envs.instances`) [measured: 8 environments of 50 tasks take 1.27 GB, of 10 tasks 0.41 GB].
+    through (`trainer.envs.episodes`) [measured: 8 environments of 50 tasks take 1.27 GB, of 10 tasks 0.41 GB].
     """
     processes = max(1, workers)
     walks = math.gcd(num_envs, tasks)  # `scheduled_task`: environment i plays the tasks congruent to i modulo this

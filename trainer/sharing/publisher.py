@@ -38,9 +38,6 @@ GOLDEN_TOLERANCE = 1e-3
 #: One publication in so many has the moving average beside it, and each that a checkpoint belongs to: with a weight of
 #: 0.999 it is ten times as slow as what is averaged, and it costs as many bytes.
 AVERAGED_EVERY = 10
-#: Writing the curves is followed by at least so many times its own duration without: the first time 20,000 rows of
-#: fifty tasks take 3 s of the interpreter that the training needs too.
-CURVES_REST = 30.0
 #: Old policies are cleared away this often; at one publication each 3 s that is 20 files a time.
 COLLECT_EVERY_S = 60.0
 #: At the end of the job the last policy is waited for this long. A folder that hangs must not eat the job's lead.
@@ -81,7 +78,6 @@ class Publisher:
 
     `evaluation`: the slot's newest so far; `evaluation_averaged`: the newest in which the moving average was played.
     `on_version(attempt, seq, step)` hears of each version just before it can be seen, in the publisher's thread.
-    `publish_curves`: as `PublishedCurves.write`.
     """
 
     def __init__(
@@ -95,7 +91,6 @@ class Publisher:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         publish: Callable[..., object] = store.publish,
-        publish_curves: Callable[[], None] | None = None,
     ) -> None:
         self._job = job
         self._training = training
@@ -106,7 +101,7 @@ class Publisher:
         self._on_version = on_version
         self._clock, self._monotonic = clock, monotonic
         self._publish_policy = publish
-        self._publish_curves = publish_curves or PublishedCurves(job.slot_dir, self._place).write
+        self._curves = PublishedCurves(job.slot_dir, self._place)
         self._seq = 0
         self._before: store.Version | None = None
         self._collect_at = float("-inf")
@@ -117,7 +112,6 @@ class Publisher:
         self._offered_step = -1
         self._waiting: Snapshot | None = None
         self._curves_due = False
-        self._curves_from = float("-inf")
         self._closing = self._is_over = False
         self._is_superseded = False
         self._changed = threading.Condition()
@@ -178,21 +172,17 @@ class Publisher:
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not (self._waiting or self._curves_may_go() or self._closing):
+                while not (self._waiting or self._curves_due or self._closing):
                     if not self._changed.wait(COLLECT_EVERY_S):
                         break  # nothing is published for long, as where no checkpoint has room: clear away all the same
                 taken, self._waiting = self._waiting, None
-                curves = self._curves_may_go() or (self._closing and self._curves_due)
-                self._curves_due = self._curves_due and not curves
+                curves, self._curves_due = self._curves_due, False
                 is_last = self._closing and taken is None and not curves
             if is_last:
                 self._clear_over()
                 return
             if not self._try(taken, curves=curves):
                 return
-
-    def _curves_may_go(self) -> bool:
-        return self._curves_due and self._monotonic() >= self._curves_from
 
     def _try(self, taken: Snapshot | None, *, curves: bool) -> bool:
         """A publication, the curves and clearing away, each whatever becomes of the others: where no policy has room,
@@ -202,7 +192,7 @@ class Publisher:
         if taken is not None:
             works.append((partial(self._publish, taken), "no policy can be published"))
         if curves:
-            works.append((self._write_curves, "the curves cannot be written"))
+            works.append((self._curves.write, "the curves cannot be written"))
         works.append((self._collect, _NOT_CLEARED))
         try:
             done = [self._is_done(work, words) for work, words in works]
@@ -228,14 +218,6 @@ class Publisher:
         else:
             return True
         return False
-
-    def _write_curves(self) -> None:
-        began = self._monotonic()
-        try:
-            self._publish_curves()
-        finally:  # what cannot be written has been read all the same
-            now = self._monotonic()
-            self._curves_from = now + CURVES_REST * (now - began)
 
     def _publish(self, taken: Snapshot) -> None:
         if not all(np.isfinite(tensor).all() for tensor in taken.tensors.values()):

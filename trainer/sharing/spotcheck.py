@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainer.envs.instances import EnvInstances
+from trainer.envs.episodes import EnvInstances
 from trainer.envs.shared import SharedBuffers
 from trainer.envs.spaces import F32, STATE
 from trainer.envs.suite import Env, EpisodeStats, StepFaultError, StepperChoice, SuiteRef

@@ -25,10 +25,9 @@ from trainer.checkpoints.saver import Saver
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.network import licence_note
 from trainer.config.training import Training
-from trainer.envs.collector import Envs
+from trainer.envs.collector import Envs, ShardedEnvs
 from trainer.envs.foreign import decide
 from trainer.envs.pictures import ready_to_draw
-from trainer.envs.sharded import ShardedEnvs
 from trainer.envs.spaces import Spaces
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import SuiteRef, spaces_of, suite_of

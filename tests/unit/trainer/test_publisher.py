@@ -177,22 +177,6 @@ def test_the_newest_wins_where_one_is_still_being_written(learning):
     assert [store.read_manifest(learning.place, v).step for v in store.versions(learning.place)] == [1, 4]
 
 
-def test_curves_that_take_long_are_written_seldom_and_at_the_end(learning):
-    now, written = [0.0], []
-
-    def slow():
-        written.append("curves")
-        now[0] += 5.0
-
-    publisher = learning.publisher(publish_curves=slow, monotonic=lambda: now[0])
-    for step in range(3):
-        publisher.release(step)
-        publisher.offer(learning.at(step))
-        wait_for(lambda step=step: len(learning.versions()) > step, "the policy")
-    publisher.close()
-    assert written == ["curves"] * 2
-
-
 def test_a_full_disk_is_said_once_and_so_is_its_end(learning):
     def full(*args, **more):
         if is_full:

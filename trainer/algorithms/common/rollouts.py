@@ -28,8 +28,7 @@ from trainer.algorithms.common.parts import copied, named, torch_generator, unde
 from trainer.algorithms.common.sharding import flat, mean_in_order, parted
 from trainer.buffers.rollout import Rollout
 from trainer.config.settings import OnPolicySettings
-from trainer.envs.collector import Transition
-from trainer.envs.sharded import rows_of, step_of
+from trainer.envs.collector import Transition, rows_of, step_of
 from trainer.envs.spaces import F32, F64, I32, Actions, Bools, Obs, go_on_from, picked
 from trainer.errors import NotFiniteError
 from trainer.machine.device import to_device

@@ -168,6 +168,5 @@ class SteppedRows:
         self._library.free.race(*self._of_rows, steps)
 
     def close(self) -> None:
-        """End the threads. May be called twice."""
         self._library.close_team(self._team)
         self._team = 0

@@ -12,8 +12,7 @@ from anchorleg.job import Job
 from anchorleg.live.wanted import FILE
 from syncd import store
 from trainer.config.training import Training
-from trainer.envs.collector import Transition
-from trainer.envs.sharded import first_of
+from trainer.envs.collector import Transition, first_of
 from trainer.envs.vector import VectorEnv
 from trainer.history.read import read_evaluations
 from trainer.live.recorder import LIVE, FrameRecorder, RecorderInputs, tells_success

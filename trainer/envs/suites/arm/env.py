@@ -75,7 +75,6 @@ class ArmEnv:
         return self.model, self.data
 
     def reset(self, start: int, seed: int) -> Obs:  # noqa: ARG002 - there are no fixed starts
-        """Begin the episode that `seed` decides."""
         rng = np.random.default_rng(seed)
         model, data = self.model, self.data
         if self.settings.randomize:
@@ -136,7 +135,6 @@ class ArmEnv:
         return np.array([*qpos[:JOINTS], *speeds, *hand, *goal, *way, opening, self.triggered], np.float32)
 
     def snapshot(self) -> State:
-        """The state between two steps, owning its memory."""
         tensors = {
             "physics": physics_of(self.model, self.data),
             "target": np.array(self.target),

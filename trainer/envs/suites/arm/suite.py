@@ -92,20 +92,16 @@ class Suite:
         return None if self.settings.has_pictures else bounds_for(self.settings)
 
     def starts_near(self, task: int, obs: Obs) -> Sequence[int]:  # noqa: ARG002 - as the protocol has it
-        """There are no fixed starts."""
         return ()
 
     @property
     def versions(self) -> dict[str, str]:
-        """What its physics and its draws depend on."""
         return {name: version(name) for name in ("mujoco", "numpy")}
 
     def describe(self) -> dict[str, str]:
-        """Settings that a state must share, beside its shapes."""
         return {"settings of the arm": self.settings.model_dump_json(exclude={"horizon"})}
 
     def make(self, task: int) -> Env:  # noqa: ARG002 - there is one
-        """An arm."""
         from trainer.envs.suites.arm.env import ArmEnv
 
         return ArmEnv(self.settings)
@@ -123,7 +119,6 @@ class Suite:
         return Reacher()
 
     def stepped_natively(self, choice: StepperChoice) -> frozenset[int]:
-        """All, where every bit is the Python path's on this machine; none where there are pictures."""
         if self.settings.has_pictures:
             return none_natively(choice, "the arm's pictures are drawn by Python")
         return frozenset({0}) if chosen(choice, self.spaces.tasks, self._judged) else frozenset()
@@ -131,7 +126,6 @@ class Suite:
     def stepper(
         self, places: int, fields: Mapping[str, npt.NDArray[Any]], threads: int, *, stop_at_success: bool
     ) -> ArmRows:
-        """The C stepper."""
         from trainer.envs.suites.arm.native.library import ArmRows, load
 
         return ArmRows(load(), places, fields, threads, self.spaces.horizon, stop_at_success=stop_at_success)

@@ -70,7 +70,6 @@ class GymnasiumEnv:
         return getattr(self.upstream.unwrapped, "goal", None)
 
     def reset(self, seed: int) -> Obs:
-        """Begin an episode."""
         try:
             given = self.upstream.reset(seed=seed % SEEDS)
         except (Exception, SystemExit) as error:
@@ -81,7 +80,6 @@ class GymnasiumEnv:
         return self._read(given[0])
 
     def step(self, action: Actions) -> Outcome:
-        """Act."""
         try:
             given = self.upstream.step(self._actions.to_env(action))
         except (Exception, SystemExit) as error:
@@ -111,7 +109,6 @@ class GymnasiumEnv:
         return drawn
 
     def close(self) -> None:
-        """Free it."""
         free(self.upstream)
 
     def _read(self, obs: Any) -> Obs:

@@ -131,21 +131,17 @@ class Suite:
         return _tells_success(self._key, self.spaces.horizon)
 
     def starts_near(self, task: int, obs: Obs) -> tuple[()]:  # noqa: ARG002
-        """There are no fixed starts."""
         return ()
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """Gymnasium's, NumPy's, the simulator's, and those of the package that it is from."""
         return self._opened.versions
 
     def describe(self) -> Mapping[str, str]:
-        """Its id and what it is made with."""
         kwargs = json.dumps(self._settings.kwargs, sort_keys=True)
         return {"id": self._settings.id, "kwargs": hashlib.sha256(kwargs.encode()).hexdigest()}
 
     def make(self, task: int) -> Env:  # noqa: ARG002 - there is one
-        """A new environment; how exact its states are was tried before the first one."""
         return ExactEnv(self._opened.play(), _choice(self._key))
 
     def watched(self, task: int) -> GymnasiumEnv:  # noqa: ARG002
@@ -164,5 +160,4 @@ class Suite:
         *,
         stop_at_success: bool,  # noqa: ARG002
     ) -> Stepper:
-        """There is none."""
         raise StepperUnavailableError(_ALONE)

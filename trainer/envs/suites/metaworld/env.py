@@ -144,7 +144,6 @@ class TaskEnv:
             setattr(env, name, flat[start : start + int(np.prod(shape))].reshape(shape))
 
     def close(self) -> None:
-        """Free the simulation."""
         self._env.close()
 
     def _window(self, value: npt.NDArray[Any]) -> list[Any] | None:
@@ -219,18 +218,15 @@ class MetaworldEnv:
         return Outcome(obs, reward, terminated, truncated=False, success=success)
 
     def snapshot(self) -> State:
-        """The state between two steps."""
         state = self.upstream.snapshot()
         return state if self._view is None else State({**state.tensors, _VIEW: self._view.copy()}, state.numbers)
 
     def restore(self, state: State) -> None:
-        """Go on from there."""
         self.upstream.restore(state)
         if self._views is not None:
             self._look(np.array(state.tensors[_VIEW]))
 
     def close(self) -> None:
-        """Free the simulation."""
         self.upstream.close()
 
     def _look(self, view: F64) -> None:

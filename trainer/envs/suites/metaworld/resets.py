@@ -70,8 +70,7 @@ class _QuickReset(SawyerXYZEnv):
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[npt.NDArray[np.float64], dict[str, Any]]:
-        """Upstream's, down to gymnasium's `MujocoEnv.reset`; the arguments are ignored, as upstream ignores them."""
-        del seed, options
+        del seed, options  # which upstream ignores, too
         self.curr_path_length = 0
         self._hand_stays = True
         try:

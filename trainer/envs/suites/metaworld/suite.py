@@ -89,26 +89,21 @@ class Suite:
 
     @property
     def bounds(self) -> Bounds | None:
-        """As they were measured; none of pictures."""
         return None if self.settings.has_pictures else BOUNDS
 
     def starts_near(self, task: int, obs: Obs) -> list[int]:
-        """Most goals end with the place that the observation ends with."""
-        ends = self.goals[task][:, -3:]
+        ends = self.goals[task][:, -3:]  # which the observation ends with, too
         order: list[int] = np.argsort(np.abs(ends - obs[STATE][-3:]).max(axis=1), kind="stable").tolist()
         return order
 
     @property
     def versions(self) -> dict[str, str]:
-        """What its physics and rewards depend on."""
         return {name: version(name) for name in ("metaworld", "mujoco")}
 
     def describe(self) -> dict[str, str]:
-        """Each task's goals."""
         return {f"goals of {task}": digest(table) for task, table in zip(self.tasks, self.goals, strict=True)}
 
     def make(self, task: int) -> Env:
-        """An instance: about 20 MiB, and 0.09 s for the first of a task."""
         from trainer.envs.suites.metaworld.env import MetaworldEnv, TaskEnv
 
         return MetaworldEnv(TaskEnv(self.tasks[task]), self.goals[task], self.settings)
@@ -118,7 +113,6 @@ class Suite:
         return Scripted(self.tasks[task])
 
     def stepped_natively(self, choice: StepperChoice) -> frozenset[int]:
-        """Those whose every bit is the Python path's on this machine; none where there are pictures."""
         if self.settings.has_pictures:
             return verdicts.none_natively(choice, "Meta-World's pictures are drawn by Python")
         native = native_tasks(self.tasks, choice)
@@ -127,7 +121,6 @@ class Suite:
     def stepper(
         self, places: int, fields: Mapping[str, npt.NDArray[Any]], threads: int, *, stop_at_success: bool
     ) -> NativeRows:
-        """The C stepper."""
         from trainer.envs.suites.metaworld.native.rows import NativeRows
 
         return NativeRows(load(), places, fields, threads, self.spaces.horizon, stop_at_success=stop_at_success)

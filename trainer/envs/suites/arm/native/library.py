@@ -101,7 +101,6 @@ class ArmRows(SteppedRows):
         self.seen = fields[f"next_obs.{STATE}"].shape[1]
 
     def bind(self, place: int, index: int) -> ArmBinding:
-        """The binding of row `place`, for environment number `index`."""
         return ArmBinding(self, place, index)
 
 
@@ -117,11 +116,9 @@ class ArmBinding:
 
     @property
     def taken(self) -> bool:
-        """Whether its environment is stepped natively."""
         return self._env is not None
 
     def take(self, env: Any, task: int, stats: EpisodeStats) -> None:
-        """From here on `env` (an `ArmEnv`) is stepped natively."""
         row = self._row
         if env is not self._settled:
             _settle(row, env)
@@ -136,7 +133,6 @@ class ArmBinding:
         self._env = env
 
     def read(self) -> tuple[EpisodeStats, dict[str, npt.NDArray[Any]] | None]:
-        """Bring the environment up to date: (stats, the last observation or None where it was not stepped)."""
         row = self._row
         stats = EpisodeStats(int(row["length"]), float(row["total"]), bool(row["solved"]))
         if self._env is None or not row["stepped"]:
@@ -147,7 +143,6 @@ class ArmBinding:
         return stats, {STATE: row["last"][: self._seen].copy()}
 
     def leave(self) -> None:
-        """The environment is stepped by Python, or not at all."""
         self._row["taken"] = self._row["finished"] = self._row["fault"] = 0
         self._env = None
 

@@ -46,7 +46,6 @@ class NativeRows(SteppedRows):
         self._settings: WeakKeyDictionary[TaskEnv, Any] = WeakKeyDictionary()
 
     def bind(self, place: int, index: int) -> NativeBinding:
-        """The binding of row `place`, for environment number `index`."""
         return NativeBinding(self, place, index)
 
     def settings_of(self, env: TaskEnv) -> Any:
@@ -70,11 +69,9 @@ class NativeBinding:
 
     @property
     def taken(self) -> bool:
-        """Whether its environment is stepped natively."""
         return self._env is not None
 
     def take(self, env: Any, task: int, stats: EpisodeStats) -> None:
-        """From here on `env` (a `MetaworldEnv`), which plays task number `task`, is stepped natively."""
         rows = self._rows.rows
         inner: TaskEnv = env.upstream
         rows[self._place] = self._rows.settings_of(inner)
@@ -86,7 +83,6 @@ class NativeBinding:
         self._env = inner
 
     def read(self) -> tuple[EpisodeStats, dict[str, npt.NDArray[Any]] | None]:
-        """Bring the environment up to date: (stats, the last observation or None where it was not stepped)."""
         row = self._rows.rows[self._place]
         if self._env is not None:
             read_episode(row, self._env.task, self._env.upstream)
@@ -94,7 +90,6 @@ class NativeBinding:
         return stats, {STATE: row["last"].astype(np.float32)} if row["steps"] else None
 
     def leave(self) -> None:
-        """The environment is stepped by Python, or not at all."""
         self._rows.rows[self._place]["port"] = 0
         self._rows.rows[self._place]["finished"] = self._rows.rows[self._place]["fault"] = 0
         self._env = None
