@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from daemons import PATIENCE_S, wait_for
@@ -19,18 +18,12 @@ from published import RUN, TASKS, publish, training_of
 from refused import refused
 from suites import spaces_like
 
-from anchorleg.files import read_json_or_none, write_json
-from anchorleg.job import Job
-from syncd import store
-from trainer.actors.follower import Giver
+from anchorleg.files import read_json_or_none
 from trainer.envs.suites.metaworld.shapes import BOUNDS
-from trainer.sharing import notice
 from trainer.sharing.judge import Accepted, Expectation, judge
 
 pytestmark = pytest.mark.trainer
 HORIZON = 10
-#: So that playing for seconds does not fill the outbox.
-LONG_HORIZON = 200
 TRAINING = training_of(horizon=HORIZON)
 
 
@@ -38,17 +31,6 @@ def play_and(folder, do, **settings):
     """`actors` while `do(running)` runs."""
     with actors(folder, **settings) as (_, running):
         do(running)
-
-
-@pytest.mark.long
-def test_who_is_not_needed_plays_to_be_watched_and_records_nothing(tmp_path):
-    publish(tmp_path, training=TRAINING)
-    learner = Job(tmp_path / "run", 0, 1, run_id=RUN, shared_dir=tmp_path, accepts_contributions=True)
-    notice.write_notice(learner, 100, time.time(), {"takes": True, "full": True})
-    with actors(tmp_path, policy="needed", giver=Giver("ann", waits=False)) as (screen, _):
-        wait_for(lambda: screen.is_playing("1-1") and screen.last.episodes >= 40, "play")
-        wait_for(lambda: "not needed now" in (screen.last.recording.trouble or ""), "word")
-    assert segments_in(tmp_path) == []
 
 
 def segments_in(folder):
@@ -87,15 +69,6 @@ def spoiled_golden(draft):
     return draft.model_copy(update={"golden": draft.golden.model_copy(update={"action": ((0.9,) * 4,) * 8})})
 
 
-def other_kind(draft):
-    return draft.model_copy(update={"policy": draft.policy.model_copy(update={"distribution": "transformer"})})
-
-
-def unknown_task(draft):
-    settings = {**draft.suite.settings, "tasks": ["reach-v3", "juggle-v3"]}
-    return draft.model_copy(update={"suite": draft.suite.model_copy(update={"settings": settings})})
-
-
 def other_metaworld(draft):
     packages = {**draft.suite.packages, "metaworld": "9.0"}
     return draft.model_copy(update={"suite": draft.suite.model_copy(update={"packages": packages})})
@@ -105,8 +78,6 @@ def other_metaworld(draft):
     ("change", "words"),
     [
         (spoiled_golden, "golden actions come out"),
-        (other_kind, "transformer"),
-        (unknown_task, "juggle-v3"),
         (other_metaworld, "metaworld is 9.0"),
     ],
 )
@@ -148,42 +119,6 @@ def test_a_slot_that_trains_on_in_other_environments_is_played_on(tmp_path, chan
         wait_for(lambda: screen.is_playing("1-2"), "the next one")
         steps = screen.last.steps
         wait_for(lambda: screen.last.steps > steps + 4 * 100, "more than an episode of each")
-
-
-def test_a_torn_blob_is_never_played(tmp_path):
-    publish(tmp_path, training=TRAINING)
-    with actors(tmp_path) as (screen, _):
-        wait_for(lambda: screen.is_playing("1-1"), "play")
-        good = publish(tmp_path / "elsewhere", training=TRAINING, seed=1, seq=2)
-        place = store.Shared(tmp_path).slot(RUN, 0)
-        blob = store.Shared(tmp_path / "elsewhere").slot(RUN, 0).blob(good.blob.sha256).read_bytes()
-        place.blob(good.blob.sha256).parent.mkdir(parents=True, exist_ok=True)
-        place.blob(good.blob.sha256).write_bytes(blob[: len(blob) // 2])
-        place.manifest(good.version).write_bytes(good.to_bytes())
-        write_json(place.latest, {"attempt": 1, "seq": 2})
-        wait_for(lambda: screen.notes, "a word")
-        assert "is not used: its blob has" in screen.notes[0]
-        assert screen.last.policy == "1-1"
-
-
-@pytest.mark.long
-def test_best_changes_the_slot_and_names_it_in_the_segments(tmp_path):
-    training = training_of(horizon=LONG_HORIZON)
-    publish(tmp_path, training=training, success=0.2)
-    with actors(tmp_path, policy="best") as (screen, running):
-        wait_for(lambda: screen.is_playing("1-1") and screen.last.steps > 50, "play")
-        publish(tmp_path, training=training, slot=1, attempt=4, success=0.9)
-        wait_for(lambda: screen.last.slot == 1, "the better slot")
-        wait_for(lambda: any(path.parent.name == "1" for path in segments_in(tmp_path)), "an episode with it")
-        assert running.counts.swaps == 2
-    for slot, version in ((0, (1, 1)), (1, (4, 1))):
-        found = [
-            judge(path.read_bytes(), path.name, expectation(version, slot=slot, horizon=LONG_HORIZON))
-            for path in segments_in(tmp_path)
-            if path.parent.name == str(slot)
-        ]
-        assert found
-        assert all(isinstance(verdict, Accepted) for verdict in found)
 
 
 @pytest.fixture
@@ -279,10 +214,7 @@ def test_it_ends_by_itself_and_speaks_json(tmp_path):
     ("folder", "more", "wrong"),
     [
         ("nowhere", (), "shared.no-folder"),
-        (".", ("--user-id", "../x"), "autotune.user-id"),
-        (".", ("--policy", "a/b"), "cli.policy-unknown"),
         (".", ("--num-envs", "many"), "cli.num-envs-no-number"),
-        (".", ("--device", "tpu"), "cli.unknown-device"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path, folder, more, wrong):

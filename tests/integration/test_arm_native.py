@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,7 +18,7 @@ from trainer.envs.group import EnvGroup
 from trainer.envs.native.verdicts import are_same
 from trainer.envs.shared import SharedBuffers
 from trainer.envs.spaces import STATE
-from trainer.envs.step import EnvError, VectorSpec
+from trainer.envs.step import VectorSpec
 from trainer.envs.suite import EpisodeStats, StepperUnavailableError, SuiteRef
 from trainer.envs.suites.arm.env import Reacher
 from trainer.envs.suites.arm.native import library
@@ -35,10 +33,12 @@ except StepperUnavailableError as error:
 pytestmark = pytest.mark.trainer
 OPTIONS = [
     {"reward": reward, "observation": observation, "end_on_success": ends, "randomize": randomize}
-    for reward, observation, ends, randomize in itertools.product(
-        ("dense", "tanh", "sparse"), ("state", "legacy"), (False, True), (False, True)
+    for reward, observation, ends, randomize in (
+        ("dense", "state", False, False), ("dense", "legacy", True, True), ("tanh", "state", True, True),
+        ("tanh", "legacy", False, True), ("sparse", "state", True, False), ("sparse", "legacy", False, False),
+        ("dense", "state", True, True), ("sparse", "state", False, True),
     )
-]
+]  # fmt: skip
 
 
 def spec_of(num_envs=4, seed=3, **settings):
@@ -126,9 +126,8 @@ def test_a_hand_that_left_the_goal_has_not_succeeded():
         assert (told.episode_measures[:, 3] < 45).all()
 
 
-@pytest.mark.parametrize("randomize", [False, True])
-def test_a_run_may_change_its_stepper_at_every_checkpoint(randomize):
-    spec = spec_of(horizon=40, randomize=randomize)
+def test_a_run_may_change_its_stepper_at_every_checkpoint():
+    spec = spec_of(horizon=40, randomize=True)
     actions = np.random.default_rng(0).uniform(-1, 1, (100, 4, 7)).astype(np.float32)
     with VectorEnv(spec, 0, "python") as envs:
         envs.reset()
@@ -192,21 +191,6 @@ def test_what_differs_in_a_bit_is_stepped_by_python(tmp_path, caplog, monkeypatc
         for path in wrong.folder.glob("checked-*"):
             path.unlink()
     assert "differs from Python here for dense state" in caplog.text
-
-
-def test_who_insists_on_a_stepper_that_cannot_be_is_told(monkeypatch):
-    def none():
-        raise StepperUnavailableError("no compiler")
-
-    monkeypatch.setattr(library, "load", none)
-    suite = spec_of().suite.open()
-    assert suite.stepped_natively("auto") == suite.stepped_natively("python") == frozenset()
-    with pytest.raises(StepperUnavailableError):
-        suite.stepped_natively("native")
-    with pytest.raises(ValueError, match="can be auto"):
-        suite.stepped_natively("fast")
-    with pytest.raises(EnvError, match="no compiler"):
-        VectorEnv(replace(spec_of(), num_envs=1), stepper="native")
 
 
 @pytest.mark.parametrize("observation", ["state", "legacy"])

@@ -100,8 +100,8 @@ def test_observations_and_rewards_are_upstreams(task):
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:Constant")
 @pytest.mark.parametrize("task", MT50)
-def test_observations_and_rewards_are_upstreams_for_whole_episodes(task):
-    follows_upstream(task, (0, 1, 2, 0), steps_an_episode=500)
+def test_observations_and_rewards_are_upstreams_until_the_script_is_done(task):
+    follows_upstream(task, (0, 1, 0), steps_an_episode=150)
 
 
 @pytest.mark.parametrize("task", EVERY)
@@ -132,7 +132,7 @@ def test_a_state_goes_through_files_into_a_fresh_instance_in_mid_episode(task):
     }
 
 
-@pytest.mark.parametrize("task", MT50)
+@pytest.mark.parametrize("task", EVERY)
 def test_a_copied_model_is_the_compiled_one_whatever_has_happened_to_the_one_that_it_was_copied_from(task):
     env = MetaworldEnv(TaskEnv(task), goal_table(task, SEED), VIEWED)
     for goal in (0, 1):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from dataclasses import fields, replace
 
 import numpy as np
@@ -56,14 +55,14 @@ def undisturbed(spec):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("num_workers", [1, 2, 5, 9])
+@pytest.mark.parametrize("num_workers", [2, 9])
 def test_any_number_of_workers_gives_the_same(spec, undisturbed, num_workers):
     with VectorEnv(spec, num_workers) as envs:
         assert [as_bytes(envs.reset()), *played(envs, range(40))] == undisturbed
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("before", "after"), [(0, 0), (2, 0), (0, 2), (3, 2)])
+@pytest.mark.parametrize(("before", "after"), [(3, 0), (0, 2)])
 def test_a_restored_vector_goes_on_as_if_nothing_had_happened(spec, undisturbed, before, after):
     with VectorEnv(spec, before) as envs:
         envs.reset()
@@ -96,17 +95,6 @@ def test_a_state_at_the_start_of_an_episode_holds_nothing_of_the_one_before(spec
     first, second = ({name: array.tobytes() for name, array in state.tensors.items()} for state in states)
     assert first == second
     assert json.dumps(states[0].numbers) == json.dumps(states[1].numbers)
-
-
-@pytest.mark.long
-def test_a_restored_vector_forgets_what_it_did_before(spec, undisturbed):
-    with VectorEnv(spec) as envs:
-        envs.reset()
-        played(envs, range(17))
-        state = envs.snapshot()
-        played(envs, range(900, 915))
-        envs.restore(state)
-        assert played(envs, range(17, 40)) == undisturbed[18:]
 
 
 def test_episodes_end_at_the_horizon_and_every_task_is_visited(spec):
@@ -229,19 +217,6 @@ def test_the_simulators_warnings_are_logged_and_leave_no_file(spec, tmp_path, mo
     assert not list(tmp_path.iterdir())
 
 
-def test_an_environment_that_raises_is_named(spec, monkeypatch):
-    def broken(self, action):
-        raise FloatingPointError("the simulation is unstable")
-
-    with VectorEnv(spec, stepper="python") as envs:
-        envs.reset()
-        monkeypatch.setattr(TaskEnv, "step", broken)
-        with refused("env.failed", number=0, task="reach-v3", why=re.compile("unstable")):
-            envs.step(actions_at(0, 5))
-        with refused("env.closed"):
-            envs.step(actions_at(0, 5))
-
-
 def scripted(obs, task):
     """Meta-World's own hand-written policies."""
     from metaworld.policies import ENV_POLICY_MAP
@@ -266,13 +241,6 @@ def test_an_evaluation_tells_a_good_policy_from_a_bad_one_whatever_the_workers()
     assert bad.mean_success == 0.0
     assert bad.steps == 3 * 3 * 40
     assert set(bad.worst) == set(TASKS)
-
-
-def test_an_evaluation_leaves_training_alone(spec, undisturbed):
-    with VectorEnv(spec) as envs:
-        first = [as_bytes(envs.reset()), *played(envs, range(17))]
-        evaluate(still, metaworld(TASKS, 15), 2)
-        assert [*first, *played(envs, range(17, 40))] == undisturbed
 
 
 def test_an_interrupted_evaluation_is_no_evaluation():

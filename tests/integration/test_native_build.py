@@ -63,16 +63,11 @@ def test_a_library_is_built_once_and_then_found(tmp_path, monkeypatch):
     assert find_or_build(folder) == built
 
 
-def damaged(path, content):
-    path.unlink()  # a process may have it mapped
-    path.write_bytes(content)
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("content", [b"", b"not a library"])
-def test_a_damaged_library_is_built_again(tmp_path, content, caplog):
+def test_a_damaged_library_is_built_again(tmp_path, caplog):
     built = find_or_build(tmp_path / "native")
-    damaged(built.path, content)
+    built.path.unlink()  # a process may have it mapped
+    built.path.write_bytes(b"not a library")
     assert find_or_build(tmp_path / "native") == built
     assert "is damaged and is built again" in caplog.text
 
@@ -102,7 +97,7 @@ exec cc "$@"
 """
 
 
-@pytest.mark.parametrize("name", ["INT", "TERM", "USR2"])
+@pytest.mark.parametrize("name", ["INT", "USR2"])
 def test_a_hand_over_while_it_compiles_ends_no_compiler(tmp_path, monkeypatch, name):
     """By Ctrl-C or `scancel` the compiler has the signal, too; whoever listens goes on, and has its library."""
     compiler = tmp_path / "slow-cc"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
@@ -123,25 +121,10 @@ def test_a_camera_that_is_not_there_is_named():
         Cameras("x", model, ("uprigt",), 16)
 
 
-def test_another_process_gives_the_same_bits_and_says_nothing():
-    code = (
-        "import hashlib;from trainer.envs.suite import SuiteRef;from trainer.config.suites import Arm;"
-        "env=SuiteRef(Arm(observation='both')).open().make(0);"
-        "print(hashlib.sha256(env.reset(0,5)['image'].tobytes()).hexdigest())"
-    )
-    done = [
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=WORK_S, check=True)
-        for _ in range(2)
-    ]
-    assert done[0].stdout == done[1].stdout != ""
-    assert done[0].stderr == ""
-
-
-@pytest.mark.parametrize("size", [32, 64])
 @pytest.mark.parametrize("camera", CAMERAS)
-def test_the_arms_goal_is_seen_by_each_camera(arm, camera, size):
+def test_the_arms_goal_is_seen_by_each_camera(arm, camera):
     """Green is the goal's alone. Nine of ten at least: the arm stands before some."""
-    env = arm(cameras=(camera,), image_size=size)
+    env = arm(cameras=(camera,), image_size=32)
     seen = 0
     for seed in range(40):
         red, green, blue = env.reset(0, seed)[IMAGE].astype(int)

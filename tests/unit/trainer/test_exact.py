@@ -22,14 +22,12 @@ from vector_bytes import through_files
 from trainer.config.suites import Gymnasium
 from trainer.envs.exact import (
     ANEW,
-    CHECK_S,
     REPLAY,
     ExactEnv,
     Exactness,
     StepError,
     choose_exactness,
 )
-from trainer.envs.snapshots import way_of
 from trainer.envs.spaces import Box, drawn_actions
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import EpisodeLostError, SuiteRef
@@ -86,25 +84,13 @@ def made(env_id, **kwargs):
         (odd_envs.Keeper, "own"),
         (odd_envs.Handheld, "pyboy"),
         (made("Hopper-v5"), "mujoco"),
-        (made("Humanoid-v5"), "mujoco"),
-        (made("Pusher-v5"), "mujoco"),
-        (made("Ant-v4"), "mujoco"),
         (made("CartPole-v1"), REPLAY),
-        (odd_envs.Line, REPLAY),
         (odd_envs.Stacked, REPLAY),
         (lambda: odd_envs.Handheld(extra=True), REPLAY),
     ],
 )
 def test_a_state_is_put_back_where_all_of_it_is_known_else_the_episode_is_played_again(make, way):
     assert chosen(make) == Exactness(way)
-
-
-@pytest.mark.parametrize("kind", ["OrderEnforcing", "PassiveEnvChecker", "TimeLimit"])
-def test_wrappers_that_are_known_are_no_obstacle_and_others_are(kind):
-    wrap = getattr(gymnasium.wrappers, kind)
-    more = (20,) if kind == "TimeLimit" else ()
-    assert way_of(wrap(odd_envs.Keeper(), *more)).name == "own"
-    assert way_of(gymnasium.wrappers.ClipAction(odd_envs.Keeper())) is None
 
 
 def test_a_snapshot_that_forgets_something_is_found_out_and_said():
@@ -116,19 +102,8 @@ def test_a_snapshot_that_forgets_something_is_found_out_and_said():
     )
 
 
-def test_a_snapshot_that_no_file_can_keep_is_found_out_and_said():
-    class Odd(odd_envs.Keeper):
-        def snapshot(self):
-            return {**super().snapshot(), "lambda": len}
-
-    found = chosen(Odd)
-    assert found.way == REPLAY
-    assert "not JSON serializable" in found.told
-
-
-@pytest.mark.parametrize("make", [odd_envs.Clock, odd_envs.Entropy])
-def test_what_nobody_can_repeat_is_found_out_and_said(make):
-    found = chosen(make)
+def test_what_nobody_can_repeat_is_found_out_and_said():
+    found = chosen(odd_envs.Clock)
     assert found.way == ANEW
     assert found.told == (
         "it cannot be put back in mid-episode (an episode that is played again does not come out as it was): a resume "
@@ -147,18 +122,6 @@ def test_an_environment_that_remembers_its_last_episode_is_found_out():
             super().move(by / (1 + self.age))
 
     assert chosen(Tired).way == ANEW
-
-
-def test_a_slow_one_is_checked_until_a_minute_is_over():
-    now = [0.0]
-
-    class Slow(odd_envs.Keeper):
-        def step(self, action):
-            now[0] += 1.0
-            return super().step(action)
-
-    assert choose_exactness(player(Slow), Box(1), lambda: now[0]) == Exactness("own")
-    assert CHECK_S <= now[0] < 2 * CHECK_S
 
 
 # That it holds, at every step of longer episodes
@@ -247,11 +210,10 @@ def test_it_is_said_once_when_a_state_is_taken_that_a_resume_begins_anew(workers
     assert set(lengths[lengths > 0].tolist()) == {50}  # counted from there
 
 
-@pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("what", odd_envs.Hoarder.KINDS)
-def test_a_snapshot_that_fails_late_ends_nothing_and_a_resume_begins_that_episode_anew(what, workers, caplog):
+def test_a_snapshot_that_fails_late_ends_nothing_and_a_resume_begins_that_episode_anew(what, caplog):
     hoarder = {"env_id": "odd_envs:Hoarder", "kwargs": {"what": what}}
-    with caplog.at_level(logging.WARNING), vector(**hoarder, workers=workers) as envs:
+    with caplog.at_level(logging.WARNING), vector(**hoarder) as envs:
         envs.reset()
         stepped(envs, 20, 0)
         assert {one["env"]["way"] for one in envs.snapshot().numbers["envs"].values()} == {"own"}
@@ -263,7 +225,7 @@ def test_a_snapshot_that_fails_late_ends_nothing_and_a_resume_begins_that_episod
     assert len(said) == 1
     assert said[0].startswith("Hoarder: its state could not be taken (")
     assert said[0].endswith("), so a resume begins this episode anew")
-    with caplog.at_level(logging.WARNING), vector(**hoarder, workers=workers) as envs:
+    with caplog.at_level(logging.WARNING), vector(**hoarder) as envs:
         assert (envs.restore(state).obs["state"][:, 1] == 0).all()  # the first observation of an episode
         stepped(envs, 5, 2)
 
@@ -283,9 +245,9 @@ def failing(monkeypatch, name, error, times=99):
 
 
 PASSING = [
-    MemoryError(), OSError(errno.ESTALE, "Stale file handle"), TimeoutError("timed out"),
+    OSError(errno.ESTALE, "Stale file handle"),
     RuntimeError("[enforce fail at alloc_cpu.cpp:1] DefaultCPUAllocator: can't allocate memory"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("error", PASSING)
@@ -324,26 +286,3 @@ def test_a_snapshot_that_another_try_would_not_make_either_ends_nothing(error, m
     env.reset(0, 1)
     failing(monkeypatch, "snapshot", error, 1)
     assert env.snapshot().numbers["way"] == ANEW
-
-
-def test_an_attribute_that_becomes_something_else_in_mid_episode_does_so_too():
-    player_of = player(odd_envs.Handheld)()
-    env = ExactEnv(player_of, Exactness("pyboy"))
-    env.reset(0, 1)
-    bits(env, [np.int64(1)] * 5)
-    assert env.snapshot().numbers["way"] == "pyboy"
-    player_of.upstream.visited = {1}
-    state = kept(env.snapshot())
-    assert state.numbers["way"] == ANEW
-    with pytest.raises(EpisodeLostError, match="its attribute 'visited' is a set"):
-        env.restore(state)
-
-
-def test_one_that_shows_only_at_a_resume_begins_anew_and_is_named(caplog):
-    with vector("odd_envs:Late", count=1) as envs:
-        envs.reset()
-        stepped(envs, 45, 0)
-        state = through_files(envs.snapshot())
-    with caplog.at_level(logging.WARNING), vector("odd_envs:Late", count=1) as envs:
-        assert envs.restore(state).obs["state"][0, 1] == 0
-    assert "environment 0 (Late) begins an episode anew, 45 steps are lost: its episode, played again" in caplog.text
