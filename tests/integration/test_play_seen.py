@@ -65,30 +65,6 @@ def test_a_policy_that_is_filmed_sees_what_it_sees_in_an_evaluation(settings):
         assert film.shape[0] % 2 == film.shape[1] % 2 == 0
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("settings", SETTINGS[:2], ids=lambda settings: settings.name)
-def test_whoever_watches_a_training_with_pictures_sees_bodies_as_before(settings):
-    with VectorEnv(VectorSpec(SuiteRef(settings, 4), 2, 4), 2) as envs:
-        envs.reset()
-        parts = envs.look(1)
-        envs.watch([1])
-        envs.step(np.zeros((2, envs.spaces.action.size), np.float32))
-        glimpse = envs.glimpse(1)
-    assert parts is not None
-    assert glimpse.poses.shape == (len(parts.bodies), 7)
-    assert glimpse.goal is not None or settings.name == "arm"
-
-
-def test_views_stand_beside_the_scene_as_large_as_there_is_room():
-    scene = np.full((100, 80, 3), 7, np.uint8)
-    views = [np.full((20, 20, 3), 10 * n, np.uint8) for n in range(1, 4)]
-    film = with_views(scene, views)
-    assert film.shape == (100, 80 + 4 + 20, 3)
-    assert (film[:, :80] == 7).all()
-    assert [film[row, 90, 0] for row in (5, 30, 60)] == [10, 20, 30]
-    assert with_views(scene, []) is scene
-
-
 def test_on_another_driver_frames_are_kept_and_it_is_said(caplog):
     ref = SuiteRef(SETTINGS[1], 4)
     with VectorEnv(VectorSpec(ref, 2, 4)) as envs:

@@ -78,17 +78,21 @@ class _Lane:
 
 
 class FrameRecorder:
-    """All methods are for the loop's thread and return at once. `clock`: monotonic s; `wall`: unix s."""
+    """All methods are for the loop's thread and return at once. `folder`: what is shown goes there, by default as
+    `given` says. `clock`: monotonic s; `wall`: unix s.
+    """
 
     def __init__(
         self,
         envs: VectorEnv,
         given: RecorderInputs,
         *,
+        folder: LiveFolder | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._envs, self._given, self._clock, self._wall = envs, given, clock, wall
+        self._folder = folder or LiveFolder(given.folder, given.origin, given.attempt)
         self._wanted: Mapping[str, int] = {}
         self._lanes: dict[str, _Lane] = {}
         self._watched: set[int] = set()
@@ -138,12 +142,12 @@ class FrameRecorder:
         self._notices.tell(say)
         self._odd.tell(say)
 
-    def close(self) -> None:
+    def close(self, wait_s: float = _CLOSE_WAIT_S) -> None:
         """Show nothing any more."""
         self._is_closing = True
         self._wanted, self._lanes = {}, {}
         self._is_behind = not self._put(None)
-        self._thread.join(_CLOSE_WAIT_S)
+        self._thread.join(wait_s)
 
     def _keep_pace(self, now: float) -> None:
         """The mean time from one step to the next, since somebody watches."""
@@ -219,7 +223,6 @@ class FrameRecorder:
     def _run(self) -> None:
         given = self._given
         asked = Asked(given.live_file, given.slot)
-        folder = LiveFolder(given.folder, given.origin, given.attempt)
         again_at: float | None = None
         try:
             while not self._is_behind:
@@ -237,7 +240,7 @@ class FrameRecorder:
                     if rests:
                         self._has_lost = True
                         continue
-                    self._write(folder, item)
+                    self._write(item)
                     self._notices.over("agents are shown again")
                     again_at = None
                 except OSError as error:
@@ -250,12 +253,12 @@ class FrameRecorder:
             words = str(error) or type(error).__name__
             self._notices.trouble(f"agents are not shown any more: {given.folder} ({words}); all else goes on")
 
-    def _write(self, folder: LiveFolder, item: tuple[str, FrameBuffer] | _Scene) -> None:
+    def _write(self, item: tuple[str, FrameBuffer] | _Scene) -> None:
         try:
             if isinstance(item, _Scene):
-                folder.add_scene(item.task, item.parts)
+                self._folder.add_scene(item.task, item.parts)
             else:
-                folder.write(*item)
+                self._folder.write(*item)
         except ValueError as error:
             self._odd.trouble(f"an agent cannot be shown: {error}", cause=type(error).__name__)
 

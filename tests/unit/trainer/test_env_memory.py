@@ -108,16 +108,6 @@ def test_a_number_of_the_users_own_always_wins(host, num_envs):
     assert any("needed for" in note for note in found.notes) == (is_short or takes)
 
 
-def test_whoever_asks_for_more_than_there_is_room_for_is_warned_in_a_sentence():
-    assert plan_memory(a_host(8, 8, 6), 100).notes == ()
-    [short] = plan_memory(a_host(8, 8, 1.5), 100).notes
-    assert (
-        short == "about 2.5 GB of memory are needed for 100 environments, 1.5 GB are free: the machine may become slow"
-    )
-    [taken] = plan_memory(a_host(8, 8, 7.9), 250).notes
-    assert taken == "about 5.6 GB of memory are needed for 250 environments, less than 4 GB stay yours"
-
-
 @given(st.integers(1, 50), st.integers(1, 256), st.integers(0, 64), HOSTS)
 def test_many_tasks_take_fewer_workers_before_they_take_memory_that_is_not_there(tasks, envs, workers, host):
     """`free_bytes` is what is left with this program loaded already."""

@@ -57,14 +57,15 @@ class Agents:
 class Notebook:
     """In place of the folder: what the thread was given."""
 
-    written: list
     block: threading.Event | None = None
     fails: Exception | None = None
 
-    def __init__(self, *_where):
-        pass
+    def __init__(self):
+        self.written = []
 
     def add_scene(self, task, _parts):
+        if self.fails is not None:
+            raise self.fails
         self.written.append(("scene", task))
 
     def write(self, lane, frames):
@@ -75,30 +76,22 @@ class Notebook:
         self.written.append((lane, frames))
 
 
-def a_scene_that_may_fail(book, task, _parts):
-    if book.fails is not None:
-        raise book.fails
-    book.written.append(("scene", task))
-
-
 @pytest.fixture
-def book(monkeypatch):
-    kind = type("OneNotebook", (Notebook,), {"written": []})
-    monkeypatch.setattr(recorder_module, "LiveFolder", kind)
-    monkeypatch.setattr(recorder_module, "_CLOSE_WAIT_S", PATIENCE_S)
-    return kind
+def book():
+    return Notebook()
 
 
 @contextmanager
-def recorded(folder, agents, *wishes):
+def recorded(folder, book, agents, *wishes):
     """(the recorder, what makes so many steps), with somebody who asks for `wishes`."""
     now = itertools.count()
     given = RecorderInputs(folder / FILE, folder / "live", 0, 2, ("a", "b", "c"), tells_success=True)
     if wishes:
         Asking(folder / FILE).renew(tuple(Wish(0, *wish) for wish in wishes))
     recorder = FrameRecorder(
-        agents, given, clock=lambda: next(now) / 1e9 + agents.steps * STEP_S, wall=lambda: 1000.0 + agents.steps
-    )
+        agents, given, folder=book, clock=lambda: next(now) / 1e9 + agents.steps * STEP_S,
+        wall=lambda: 1000.0 + agents.steps,
+    )  # fmt: skip
     wait_for(lambda: not wishes or recorder._wanted, "the recorder hears of the wish")
 
     def go(steps, *, waits=True):
@@ -114,7 +107,7 @@ def recorded(folder, agents, *wishes):
     try:
         yield recorder, go
     finally:
-        recorder.close()
+        recorder.close(PATIENCE_S)
 
 
 def buffers(book, lane):
@@ -123,14 +116,14 @@ def buffers(book, lane):
 
 def test_whom_nobody_asked_for_is_not_looked_at(tmp_path, book):
     agents = Agents()
-    with recorded(tmp_path, agents) as (_, go):
+    with recorded(tmp_path, book, agents) as (_, go):
         go(1000)
     assert (agents.watched, agents.looked, book.written) == ([], [], [])
 
 
 def test_a_picture_comes_after_every_third_step_where_steps_are_three_times_as_fast(tmp_path, book):
     agents = Agents()
-    with recorded(tmp_path, agents, ("t1", 30)) as (_, go):
+    with recorded(tmp_path, book, agents, ("t1", 30)) as (_, go):
         go(3)
         wait_for(lambda: ("scene", "b") in book.written, "its scene")
         go(20 * HORIZON)
@@ -142,7 +135,7 @@ def test_a_picture_comes_after_every_third_step_where_steps_are_three_times_as_f
 
 def test_any_lane_shows_the_tasks_in_turn_and_changes_at_ends_only(tmp_path, book):
     agents = Agents()
-    with recorded(tmp_path, agents, ("any", 60)) as (_, go):
+    with recorded(tmp_path, book, agents, ("any", 60)) as (_, go):
         go(9 * HORIZON)
     order = [(frames.episode, frames.task) for frames in buffers(book, "any")]
     tasks = [task for task, _ in itertools.groupby(task for _, task in order)]
@@ -152,7 +145,7 @@ def test_any_lane_shows_the_tasks_in_turn_and_changes_at_ends_only(tmp_path, boo
 
 def test_a_lane_of_one_task_follows_it_from_environment_to_environment(tmp_path, book):
     agents = Agents(count=2, walk=1)
-    with recorded(tmp_path, agents, ("t2", 60)) as (_, go):
+    with recorded(tmp_path, book, agents, ("t2", 60)) as (_, go):
         go(9 * HORIZON)
     found = buffers(book, "t2")
     assert {frames.task for frames in found} == {"c"}
@@ -165,7 +158,7 @@ def test_when_the_last_watcher_goes_nobody_is_watched_any_more(tmp_path, book, m
     monkeypatch.setattr(recorder_module, "Asked", lambda *_: SimpleNamespace(lanes=lambda: dict(asked)))
     monkeypatch.setattr(recorder_module, "LOOK_EVERY_S", 0.01)
     agents = Agents()
-    with recorded(tmp_path, agents, ("any", 60)) as (recorder, go):
+    with recorded(tmp_path, book, agents, ("any", 60)) as (recorder, go):
         go(5)
         assert agents.watched[-1] == {0}
         asked.clear()
@@ -180,7 +173,7 @@ def test_when_the_last_watcher_goes_nobody_is_watched_any_more(tmp_path, book, m
 def test_a_thread_that_is_behind_is_not_waited_for(tmp_path, book):
     book.block = threading.Event()
     agents = Agents()
-    with recorded(tmp_path, agents, ("any", 60)) as (recorder, go):
+    with recorded(tmp_path, book, agents, ("any", 60)) as (recorder, go):
         go(300 * HORIZON, waits=False)
         assert recorder._queue.full()
         book.block.set()
@@ -194,9 +187,8 @@ def test_a_thread_that_is_behind_is_not_waited_for(tmp_path, book):
 def test_a_full_disk_is_said_once_and_when_there_is_room_the_scene_comes_first(tmp_path, book, monkeypatch):
     monkeypatch.setattr(recorder_module, "AGAIN_AFTER_S", 1.0)
     book.fails = OSError(errno.ENOSPC, "No space left on device")
-    monkeypatch.setattr(book, "add_scene", a_scene_that_may_fail)
     agents, said = Agents(), []
-    with recorded(tmp_path, agents, ("any", 60)) as (recorder, go):
+    with recorded(tmp_path, book, agents, ("any", 60)) as (recorder, go):
         go(2 * HORIZON)
         wait_for(lambda: not recorder._wanted, "it rests")
         go(2 * HORIZON)

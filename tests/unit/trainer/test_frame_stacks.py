@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer.envs.frames import FrameStacks, OneEpisode
-from trainer.envs.spaces import IMAGE, PRIVILEGED, STATE, ArraySpec, Box, Spaces, picked
+from trainer.envs.frames import FrameStacks
+from trainer.envs.spaces import IMAGE, PRIVILEGED, STATE, ArraySpec, Box, Spaces
 
 pytestmark = pytest.mark.trainer
 C, H, W = 2, 2, 3
@@ -115,31 +115,3 @@ def test_an_environment_that_began_anew_is_at_its_first_frame():
     frames[IMAGE][1] = rng.integers(0, 256, (C, H, W))  # its episode was lost
     lists.frames[1] = [frames[IMAGE][1]]
     assert FrameStacks(spaces, 3).load(kept, frames)[IMAGE].tobytes() == lists.seen().tobytes()
-
-
-def test_what_was_seen_stays_what_it_was():
-    rng = np.random.default_rng(0)
-    _, stacks, lists, _ = begun((2, 2, True), rng)
-    led_to = drawn(rng, 3)
-    seen = stacks.push(led_to, led_to, np.zeros(3, np.bool_))[0][IMAGE]
-    before = seen.tobytes()
-    lists.frames = [[frame] for frame in led_to[IMAGE]]
-    for _ in range(5):
-        other = drawn(rng, 3)
-        stacks.push(other, other, np.ones(3, np.bool_))
-    assert seen.tobytes() == before
-
-
-def test_one_episode_by_hand_is_seen_as_a_vector_sees_it_without_what_critics_see():
-    rng = np.random.default_rng(0)
-    spaces = spaces_of(3, 2, is_clip=True)
-    vector, one = FrameStacks(spaces, 1), OneEpisode(spaces)
-    first = drawn(rng, 1)
-    expected = vector.begin(first)
-    found = one.begin(picked(first, 0))
-    for _ in range(6):
-        assert set(found) == {IMAGE, STATE}
-        assert all(found[key].tobytes() == expected[key].tobytes() for key in found)
-        led_to = drawn(rng, 1)
-        found = one.push(picked(led_to, 0))
-        expected = vector.push(led_to, led_to, np.zeros(1, np.bool_))[0]

@@ -35,12 +35,11 @@ from trainer.buffers.contributed import (
 )  # fmt: skip
 from trainer.buffers.experience import Experience
 from trainer.envs.spaces import ArraySpec, Box, Discrete, Spaces
-from trainer.envs.suite import Bounds, SuiteRef
-from trainer.sharing import ingest
+from trainer.envs.suite import Bounds
 from trainer.sharing import journal as intakelog
 from trainer.sharing.ingest import Ingester
 from trainer.sharing.journal import Adopted, Mixed, MixedPeer, Removed, Taken, TakenFromPeer
-from trainer.sharing.judge import LEAST, judge
+from trainer.sharing.judge import LEAST, judge, why_none
 from trainer.sharing.reader import WITH_A_LIE, Reader
 from trainer.sharing.segment import encode, name_of
 from trainer.sharing.spotcheck import Redone
@@ -95,15 +94,10 @@ def told_by(*sources):
         ({"state": ArraySpec((80,))}, Box(1), 400, "an episode of 400 steps takes more than the 128 KiB"),
     ],
 )
-def test_experience_is_refused_in_a_sentence_where_a_segment_cannot_hold_it(
-    job, monkeypatch, obs, action, horizon, words
-):
+def test_experience_is_refused_in_a_sentence_where_a_segment_cannot_hold_it(obs, action, horizon, words):
     bounds = Bounds(1.0, (0.0, 1.0), False, lambda *_: None)
-    opened = SimpleNamespace(spaces=Spaces(obs, action, ("t",), horizon), bounds=bounds)
-    monkeypatch.setattr(SuiteRef, "open", lambda _: opened)
-    intake = Intake(job, TRAINING, None)
-    assert (intake.ingester is None) == (words is not None)
-    assert [words in sentence for sentence in told_by(intake)] == ([] if words is None else [True])
+    why = why_none(TRAINING, SimpleNamespace(spaces=Spaces(obs, action, ("t",), horizon), bounds=bounds))
+    assert why is None if words is None else words in why
 
 
 class Checker:
@@ -464,18 +458,16 @@ class TestTheDoor:
         assert inbox_of(job).readmit()
         assert whos(door.round(2).ready.take(1000)) == ["alice"]
 
-    @pytest.mark.parametrize("name", ["find", "prune", "waiting", "accept", "note"])
+    @pytest.mark.parametrize("name", ["find", "waiting", "note"])
     def test_a_folder_that_cannot_be_used_keeps_nobody_else_out(self, job, monkeypatch, name):
-        owner = store if name == "prune" else store.Inbox
-        real = getattr(owner, name)
+        real = getattr(store.Inbox, name)
 
         def fails(inbox, *args, **more):
             if inbox.who == "alice":
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), secrets.token_hex(4))
             return real(inbox, *args, **more)
 
-        monkeypatch.setattr(owner, name, fails)
-        monkeypatch.setattr(ingest, "PRUNE_EVERY_S", 0.0)
+        monkeypatch.setattr(store.Inbox, name, fails)
         (counted,) = sent(job, 9, who="carol", state="accepted")
         entries = [Taken(50, who, counted.name, HORIZON, "", 0) for who in ("alice", "carol")]
         sent(job, 1, who="alice")

@@ -18,7 +18,7 @@ from refused import refused
 from syncd import store
 from trainer.config.network import Network
 from trainer.config.section import TrainingSection, resolve
-from trainer.envs.spaces import ArraySpec, Box, Discrete, Spaces
+from trainer.envs.spaces import ArraySpec, Box, Spaces
 from trainer.nets.policy import PolicyNet, PolicySpec
 from trainer.sharing import policies
 from trainer.sharing.policies import (
@@ -33,7 +33,6 @@ from trainer.sharing.policies import (
     must_fit,
     policy_spec,
 )
-from trainer.sharing.segment import can_record
 
 pytestmark = pytest.mark.trainer
 SCALAR = {"shape": [], "dtype": "float32", "low": None, "high": None}
@@ -107,12 +106,6 @@ def test_golden_actions_that_do_not_come_out_are_told_with_the_largest_deviation
     with refused("policy.golden-mismatch") as caught:
         load(store.Shared(tmp_path).slot(RUN, 0), manifest)
     assert caught.value.fields["deviation"] == pytest.approx(0.25, abs=1e-3)
-
-
-def test_golden_without_actions_checks_nothing_and_is_refused(training):
-    golden = store.Golden(seed=1, action=(), tolerance=1e-3)
-    with refused("policy.golden-shape"):
-        Policy(spec_of(training), nets_for(training)).check_golden(golden)
 
 
 def test_golden_rows_of_unequal_length_are_refused(tmp_path, training):
@@ -318,21 +311,11 @@ def test_an_observation_may_be_called_anything(key):
     assert np.isfinite(other.act_deterministic(obs, task)).all()
 
 
-@pytest.mark.parametrize(
-    ("obs", "action", "expected"),
-    [({"state": 3}, Box(2), True), ({"state": 3}, Discrete(2), False), ({"a": 3}, Box(2), False)],
-)
-def test_what_a_segment_cannot_hold_is_not_recorded(obs, action, expected):
-    spaces = Spaces({key: ArraySpec((size,)) for key, size in obs.items()}, action, ("t",), 10)
-    assert can_record(spaces) is expected
-
-
-def test_that_memory_is_short_now_is_no_fault_of_a_policy(training, monkeypatch):
+def test_that_memory_is_short_now_is_no_fault_of_a_policy(tmp_path, training, monkeypatch):
     def short(*_):
         raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
+    manifest = publish(tmp_path, training=training)
     monkeypatch.setattr(policies, "Policy", short)
-    monkeypatch.setattr(policies, "must_fit", lambda _: None)
-    monkeypatch.setattr(policies.store, "read", lambda *_: {})
     with pytest.raises(OSError, match="out of memory: CUDA out of memory"):
-        policies.load(None, draft_of(training, nets_for(training)))
+        load(store.Shared(tmp_path).slot(RUN, 0), manifest)
