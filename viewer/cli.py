@@ -53,7 +53,10 @@ def show(
         str | None,
         typer.Option("--socket", metavar="PATH", help="A Unix socket in place of a port; `auto`: where it usually is."),
     ] = None,
-    headless: Annotated[bool, typer.Option("--headless", "--terminal", hidden=True)] = False,
+    headless: Annotated[
+        bool, typer.Option("--headless", help="No page: a line for each slot, and one a second for each agent at play.")
+    ] = False,
+    terminal: Annotated[bool, typer.Option("--terminal", hidden=True)] = False,
     top_k: Annotated[
         int | None, typer.Option(min=1, max=4, help="How many agents are shown; default: the run's stream_top_k, or 2.")
     ] = None,
@@ -81,12 +84,13 @@ def show(
     from viewer.pacing import NO_END, Pacer
     from viewer.sources.found import find_source, is_elsewhere
 
-    if stdio or headless:
-        raise UsageError("command.stdio" if stdio else "command.headless")
+    if stdio or terminal:
+        raise UsageError("command.stdio" if stdio else "command.terminal")
     if port is not None and socket_at is not None:
         raise UsageError("command.port-and-socket")
+    at_once = as_json or headless
     if what is not None and is_elsewhere(what):
-        if as_json or forwarded or socket_at is not None or allow_host:
+        if at_once or forwarded or socket_at is not None or allow_host:
             raise UsageError("remote.only-page", what=what)
         words = ["--width", str(width), "--height", str(height)]
         words += ["--top-k", str(top_k)] if top_k is not None else []
@@ -94,7 +98,7 @@ def show(
         return
     if remote_command is not None:
         raise UsageError("remote.command-alone")
-    source = find_source(what, pacer=Pacer(look_s=NO_END) if as_json else None)
+    source = find_source(what, pacer=Pacer(look_s=NO_END) if at_once else None)
     if as_json:
         from viewer.model import ViewChoice
 
@@ -102,7 +106,9 @@ def show(
     else:
         hub = make_hub(top_k, width, height)
         try:
-            if forwarded is not None:
+            if headless:
+                showing.print_lines(source, hub)
+            elif forwarded is not None:
                 showing.serve_forwarded(source, hub, forwarded)
             else:
                 showing.serve_page(source, port, socket_at, tuple(allow_host or ()), hub=hub, no_open=no_open)

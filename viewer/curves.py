@@ -8,7 +8,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, islice
 from statistics import median
 from typing import Any
@@ -52,7 +52,8 @@ class TaskCurve:
 @dataclass(frozen=True)
 class SlotCurves:
     """What the page needs of one slot's rows. `steps` [R]; `success`, `returns`: by task; `other` [R]: top-level
-    numbers of a row by their name, None where the row has none; `window`: a point pools so many rows.
+    numbers of a row by their name, None where the row has none; `window`: a point pools so many rows; `times` [R]: when
+    they were written, unix seconds.
     """
 
     steps: tuple[int, ...] = ()
@@ -60,6 +61,7 @@ class SlotCurves:
     returns: Mapping[str, TaskCurve] = field(default_factory=dict)
     other: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
     window: int = 1
+    times: tuple[float | None, ...] = ()
 
 
 _NO_CURVE = TaskCurve((0.0,), (0.0,))
@@ -100,22 +102,24 @@ def slot_curves(rows: Iterable[Row]) -> SlotCurves:
         returns=returns,
         other={shown(name): tuple(_ratio(one.other.get(name)) for one in pooled) for name in sorted(names)},
         window=max(1, round(min(wanted, int(_MAX_WINDOW_SHARE * count)) / size)),
+        times=tuple(one.at for one in pooled),
     )
 
 
 class _Pooled:
     """Rows that follow one another. `tasks`: by task and measure, [episodes, sum of the measure over them]; `other`: by
-    name, [rows that have it, sum]; `to`: of the last one.
+    name, [rows that have it, sum]; `to`, `at`: of the last one.
     """
 
     def __init__(self) -> None:
         self.to = 0
+        self.at: float | None = None
         self.tasks: dict[tuple[str, str], list[float]] = {}
         self.other: dict[str, list[float]] = {}
 
     def add(self, row: Row, tasks: Mapping[str, Mapping[str, Any]], names: AbstractSet[str]) -> None:
         """One row more, of these tasks and measures."""
-        self.to = int(counted(row["to"]))
+        self.to, self.at = int(counted(row["to"])), _finite(row.get("at"))
         for task, told in tasks.items():
             for name in (_SUCCESS, _RETURN):
                 if (value := _finite(told.get(name))) is not None:
@@ -130,7 +134,7 @@ class _Pooled:
         """All of them in one."""
         made = cls()
         for part in parts:
-            made.to = part.to
+            made.to, made.at = part.to, part.at
             for key, pair in part.tasks.items():
                 _add(made.tasks, key, *pair)
             for name, pair in part.other.items():
@@ -150,6 +154,20 @@ def _curve(pooled: Sequence[_Pooled], key: tuple[str, str]) -> TaskCurve:
 
 def _ratio(pair: Sequence[float] | None) -> float | None:
     return pair[1] / pair[0] if pair else None
+
+
+def curves_until(slot: SlotCurves, at: float) -> SlotCurves:
+    """What had been written at `at` (unix seconds): rows in their order, up to the first later one."""
+    count = next((row for row, time in enumerate(slot.times) if time is not None and time > at), len(slot.steps))
+
+    def cut(curves: Mapping[str, TaskCurve]) -> dict[str, TaskCurve]:
+        parts = {task: TaskCurve(one.episodes[: count + 1], one.sums[: count + 1]) for task, one in curves.items()}
+        return {task: one for task, one in parts.items() if one.episodes[-1]}
+
+    return replace(
+        slot, steps=slot.steps[:count], success=cut(slot.success), returns=cut(slot.returns),
+        other={name: told[:count] for name, told in slot.other.items()}, times=slot.times[:count],
+    )  # fmt: skip
 
 
 def shown(name: Any) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from viewer.model import PageSnapshot, ViewChoice, ViewSource
 
 #: The scripts and the style of the page, beside the code.
 STATIC = Path(__file__).resolve().parent / "static"
+#: Curves of so many single tasks go into a file: Meta-World has fifty.
+MOST_TASKS = 60
 _POLICY = "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsafe-inline'; img-src data:"
 _IMPORT = re.compile(r'from "\./([A-Za-z0-9./-]+\.js)"')
 
@@ -33,7 +36,12 @@ def export(source: ViewSource, run: str, out: Path, now: float) -> int:
     snapshot = source.look(ViewChoice(run=run), now)
     if snapshot.run is None:
         raise NothingThere("export.no-run", why=snapshot.note or "There is no run here.")
-    data = page_with(snapshot, now).encode()
+    curves = {}
+    for row in snapshot.run.tasks[:MOST_TASKS]:
+        found = source.look(ViewChoice(run=snapshot.run.run_id, task=row.task), now).run
+        if found is not None:
+            curves[row.task] = found.curves.model_dump(mode="json")
+    data = page_with(snapshot, curves, now).encode()
     try:
         write_bytes(out, data)
     except OSError as error:
@@ -41,10 +49,11 @@ def export(source: ViewSource, run: str, out: Path, now: float) -> int:
     return len(data)
 
 
-def page_with(snapshot: PageSnapshot, now: float) -> str:
-    """The whole file."""
+def page_with(snapshot: PageSnapshot, curves: Mapping[str, Any], now: float) -> str:
+    """The whole file. `curves`: by task, what is shown when it is chosen."""
     folder = snapshot.run.folder if snapshot.run is not None else ""
-    value = {"is": without_paths(snapshot.model_dump(mode="json"), folder), "at": now}
+    value = without_paths({"is": snapshot.model_dump(mode="json"), "curves": dict(curves)}, folder)
+    value |= {"at": now}
     page = (STATIC / "index.html").read_text(encoding="utf-8")
     page = page.replace("<head>", f'<head>\n<meta http-equiv="Content-Security-Policy" content="{_POLICY}">', 1)
     page = re.sub(r'<link rel="modulepreload" [^>]*>\n', "", page)

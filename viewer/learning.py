@@ -16,6 +16,7 @@ from viewer.curves import (
     MOST_TASKS,
     SlotCurves,
     counted,
+    curves_until,
     line_of,
     mean_line,
     measures_of,
@@ -66,6 +67,15 @@ def learned_from(slot: int, name: str, rows: Iterable[Row], evaluations: Iterabl
     return Learned(slot, name, curves, [judged[place] for place in sorted(kept)], len(judged))
 
 
+def learned_until(learned: Learned, at: float) -> Learned:
+    """The rows and evaluations that were there at `at`. Where evaluations were thinned, their number is an estimate,
+    and the best is that of those kept.
+    """
+    evaluations = [row for row in learned.evaluations if row["at"] is None or row["at"] <= at]
+    evaluated = round(learned.evaluated * len(evaluations) / max(1, len(learned.evaluations)))
+    return replace(learned, curves=curves_until(learned.curves, at), evaluations=evaluations, evaluated=evaluated)
+
+
 def _checked(row: Row) -> Row:
     """The fields of an evaluation that are shown, each of its kind."""
     by_task = {
@@ -76,6 +86,7 @@ def _checked(row: Row) -> Row:
         raise ValueError("an evaluation without a task")
     return {
         "step": int(counted(row["step"])),
+        "at": number(row["at"]) if row.get("at") is not None else None,
         "goals_per_task": max(1, int(counted(row["goals_per_task"]))),
         "mean_success": number(row["mean_success"]),
         "score": "return" if row.get("score") == "return" else "success",

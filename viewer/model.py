@@ -17,14 +17,14 @@ from orchestrator.screens.goodput import Times
 from orchestrator.screens.runview import QueueView, SlotView
 
 #: Of the messages between server and page; the page says so where another one serves it.
-VERSION = 6
+VERSION = 5
 #: Slots on one page: more do not fit a screen, and a look reads their files.
 SLOTS_A_PAGE = 50
 #: Jobs of one slot on one page of the time line.
 JOBS_A_PAGE = 40
 #: Events on one page of the history.
 EVENTS_A_PAGE = 20
-Kind = Literal["runs", "mirror"]
+Kind = Literal["runs", "mirror", "file"]
 #: What a job, or the time before it, was spent on.
 Part = Literal["blind", "waiting", "queue", "start-up", "running", "saving"]
 
@@ -38,6 +38,7 @@ class Shown(BaseModel):
 class ViewChoice(Shown):
     """What one watcher looks at. `run`: an id, "" for the first. `task`: "" for the mean over tasks. `measure`: what
     the curves show, "" for success or, where none is told, return. `slots`, `jobs`, `events`: pages, 0 the first.
+    `at`: an earlier moment; None: now.
     """
 
     run: str = ""
@@ -46,6 +47,7 @@ class ViewChoice(Shown):
     slots: int = 0
     jobs: int = 0
     events: int = 0
+    at: float | None = None
 
 
 class RunRow(Shown):
@@ -232,7 +234,8 @@ class LiveFacts(Shown):
 class RunPage(Shown):
     """Everything about one run. `cards`: as `orchestrator status` has its slots, without what programs report of
     themselves, and `times`: by slot, in its decimal form. `seen_at`: when its controller last wrote what it saw.
-    `pages`: of slots. `goodput`: of all jobs. `lacks`: what this source cannot show, one sentence each.
+    `pages`: of slots. `goodput`: of all jobs. `lacks`: what this source cannot show, one sentence each. `begun_at`:
+    the first moment that can be shown, None where only now can; `as_of`: the earlier moment that is shown.
     """
 
     run_id: str
@@ -243,6 +246,8 @@ class RunPage(Shown):
     controller: str = ""
     seen_at: float | None = None
     until: float | None = None
+    begun_at: float | None = None
+    as_of: float | None = None
     page: int = 0
     pages: int = 1
     slots: int = 0
@@ -282,7 +287,7 @@ class PageSnapshot(Shown):
 
 
 class ViewSource(Protocol):
-    """What server and export need of a source. It reads, and writes nothing; one thread uses it. `place`: what
+    """What server, export and lines need of a source. It reads, and writes nothing; one thread uses it. `place`: what
     is shown, as a person would name it.
     """
 

@@ -1,4 +1,4 @@
-"""The ways to show a source: a page at a port or a socket, or one of another machine."""
+"""The ways to show a source: a page at a port or a socket, one of another machine, lines."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shlex
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -29,6 +30,46 @@ PORT = 9999
 REACHED = "Others of this machine reach this port"
 #: By these a desktop is known.
 _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
+#: Between two rounds of lines.
+LINES_EVERY_S = 5.0
+
+
+def print_lines(
+    source: ViewSource,
+    hub: Hub | None = None,
+    *,
+    every_s: float = LINES_EVERY_S,
+    rounds: int | None = None,
+) -> None:
+    """Lines until Ctrl-C, or so many `rounds`; what was said already is not said again. Agents of `hub` get a line a
+    second each.
+    """
+    from anchorleg.words import on_one_line
+    from viewer.lines import AgentLines, lines_of
+    from viewer.model import ViewChoice
+
+    told: list[str] = []
+    with ExitStack() as stack:
+        agents = AgentLines(hub) if hub is not None else None
+        if agents is not None:
+            stack.callback(agents.close)
+        stack.enter_context(contextlib.suppress(KeyboardInterrupt))
+        while rounds is None or rounds > 0:
+            now = time.time()
+            seen = source.look(ViewChoice(), now)
+            lines = list(map(on_one_line, lines_of(seen, now)))
+            print(
+                *(line for line in lines if line not in told), sep="\n", end="\n" if lines != told else "", flush=True
+            )
+            told, rounds = lines, None if rounds is None else rounds - 1
+            if hub is not None:
+                hub.tell("", seen)
+            if rounds == 0:
+                break
+            if agents is not None:
+                agents.say_for(every_s)
+            else:
+                time.sleep(every_s)
 
 
 def serve_page(

@@ -13,9 +13,13 @@ from viewer.model import JOBS_A_PAGE, JobBar, Part, SlotTimes, Span
 Event = Mapping[str, Any]
 
 
-def row_of(facts: SlotFacts, events: Sequence[Event], now: float, goodput: float | None, page: int = 0) -> SlotTimes:
-    """The jobs of one `page` (0: the newest), oldest first, each with what came before it. `events`: of this slot."""
-    bars = bars_of(facts, events, now)
+def row_of(
+    facts: SlotFacts, events: Sequence[Event], now: float, goodput: float | None, page: int = 0, at: float | None = None
+) -> SlotTimes:
+    """The jobs of one `page` (0: the newest), oldest first, each with what came before it. `events`: of this slot.
+    `at`: an earlier moment.
+    """
+    bars = bars_of(facts, events, now) if at is None else bars_at(bars_of(facts, events, now), at)
     until = max(0, len(bars) - page * JOBS_A_PAGE)
     first = max(0, until - JOBS_A_PAGE)
     ends = _told(events)[1]
@@ -27,6 +31,21 @@ def row_of(facts: SlotFacts, events: Sequence[Event], now: float, goodput: float
         lost=sum(_lost_in(event) or 0 for event in ends.values()),
         last_end=_words(last) if last is not None else "",
     )
+
+
+def bars_at(bars: Sequence[JobBar], at: float) -> list[JobBar]:
+    """As they were then: what had begun, and went on where its end came later. Nobody knew yet how that would be."""
+    found = []
+    for bar in bars:
+        begun = [part for part in bar.parts if part.start <= at]
+        parts = [
+            part if part.end is not None and part.end <= at else part.model_copy(update={"end": None}) for part in begun
+        ]
+        if parts and (len(parts) < len(bar.parts) or parts[-1].end is None):
+            found.append(bar.model_copy(update={"parts": tuple(parts), "verdict": "", "words": "", "lost": None}))
+        elif parts:
+            found.append(bar)
+    return found
 
 
 def bars_of(facts: SlotFacts, events: Iterable[Event], now: float) -> list[JobBar]:

@@ -150,6 +150,17 @@ def test_everything_is_reached_by_the_keyboard(pages: Pages, watched: str) -> No
         "() => [...document.querySelectorAll('button:not(:disabled), select, a, [tabindex=\"0\"]')]"
         ".every((one) => one.tabIndex >= 0)"
     )
+    slider = panel(page, "Moment").get_by_role("slider", name="Moment")
+    slider.focus()
+    page.keyboard.press("Home")  # the run as it was at its beginning
+    page.locator('header .badge[data-state="earlier"]').wait_for()
+    panel(page, "Slots").wait_for(state="detached")
+    assert panel(page, "Troubles").count() == 0
+    assert "as it was on" in panel(page, "Moment").inner_text()
+    assert panel(page, "History").locator("tbody tr").count() == 1
+    panel(page, "Moment").get_by_role("button", name="now").press("Enter")
+    panel(page, "Troubles").wait_for()
+    assert slider.get_attribute("aria-valuetext") == "now"
 
 
 @pytest.mark.long
@@ -242,6 +253,10 @@ def test_the_exported_file_opens_without_a_server_and_shows_the_same(pages: Page
     page = pages.open(out.as_uri())
     panel(page, "Curves").locator("canvas").wait_for()
     assert page.locator('[data-slot="3"]').get_by_text("paused", exact=True).count() == 1
-    assert page.locator("select, button, .pager").count() == panel(page, "Runs").count() == 0
+    box = panel(page, "Curves").locator("select")
+    for task, words in (("reach-v3", "steps of reach-v3;"), ("", "steps;")):
+        box.select_option(task)
+        page.get_by_label(f"success by environment {words}").wait_for()
+    assert panel(page, "Moment").count() == panel(page, "Runs").count() == page.locator(".pager").count() == 0
     asked = page.evaluate("performance.getEntriesByType('resource').map((one) => one.name)")
     assert [name for name in asked if not name.startswith("data:")] == []

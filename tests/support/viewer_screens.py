@@ -41,7 +41,7 @@ TOKEN = 43 * "t"
 COLOURS = 200
 #: name → (width, dark, the panels that are shown; none: the first screen)
 SCREENS: dict[str, tuple[int, bool, tuple[str, ...]]] = {
-    "viewer-slots": (1000, False, ("Slots",)),
+    "viewer-slots": (1000, False, ("Moment", "Slots")),
     "viewer-jobs": (1000, True, ("Jobs", "Curves")),
     "viewer-tables": (1000, False, ("Tasks", "Evaluations", "Contributors", "Policies")),
     "viewer-phone": (360, False, ()),

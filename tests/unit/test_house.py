@@ -30,7 +30,7 @@ DOORS = {
         *(f"orchestrator.run.{name}" for name in ("ledger", "rundir")),
         *(
             f"orchestrator.screens.{name}"
-            for name in ("board", "cells", "goodput", "jobtimes", "reading", "runview", "timeline")
+            for name in ("board", "cells", "goodput", "jobtimes", "reading", "runview", "status", "timeline")
         ),
         "orchestrator.commands.options",
         "orchestrator.errors",
@@ -62,7 +62,7 @@ FLOORS = {
         __main__, cli, commands, doctor, background, access laptop, outbox played streamed transports, store wire,
         shared, remote, errors""",
     "viewer": """
-        __main__, cli, showing, forward, export, server, live sources, learning timeline troubles,
+        __main__, cli, showing, forward, lines export, server, live sources, learning timeline troubles,
         curves pacing, model, errors""",
 }
 #: What the viewer may use of `anchorleg.files`: to lead a browser, and to write what `export` is asked for.

@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from rich.console import Console
 
 from anchorleg import output
-from anchorleg.words import on_one_line
+from anchorleg.words import lines_shown, on_one_line
 from orchestrator.commands import screens
 from orchestrator.hosts.display import Log, RunDisplay
 from orchestrator.run.rundir import Entry, RunDir
@@ -34,6 +34,9 @@ from syncd.commands import status as mirror_status
 from syncd.laptop.status import Latency, MirrorView
 from syncd.shared.manifest import Score
 from trainer.commands import demos
+from viewer.lines import AgentLines, agent_line
+from viewer.model import PageSnapshot
+from viewer.showing import print_lines
 
 #: A title, a cleared screen (by 7 and by 8 bits), a name that runs backwards, nothing seen, a line begun anew, another.
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b2J\u202egnp\u200b\U000e0041\rX\x85Y\nforged"
@@ -185,10 +188,26 @@ def test_a_jobs_output_is_harmless_on_a_terminal_and_as_it_is_in_a_pipe(screen: 
         assert printed in screen.getvalue()
 
 
-def test_data_sets(screen: Screen, tmp_path: Path) -> None:
+def test_agents_at_play_and_data_sets(screen: Screen, tmp_path: Path) -> None:
+    header = {
+        "origin": HOSTILE,
+        "task": HOSTILE,
+        "step": 1,
+        "return": 1.0,
+        "success": None,
+        "facts": {HOSTILE: HOSTILE},
+    }
+    news, batch = SimpleNamespace(slot=0), SimpleNamespace(header=header, kind="")
     manifest = SimpleNamespace(
         source=SimpleNamespace(licence=HOSTILE, kind="films"), spaces=None, cameras=(HOSTILE,), episodes=(), blocks=(),
         num_frames=1, frame=(3, 64, 64),
     )  # fmt: skip
-    found: Any = SimpleNamespace(folder=tmp_path / HOSTILE, manifest=manifest)
-    assert_harmless(screen.show(lambda: demos._show(found, as_json=False)))
+
+    def show() -> None:
+        lines = AgentLines(SimpleNamespace(enter=lambda: None))  # type: ignore[arg-type]
+        lines._once([HOSTILE])
+        print(lines_shown([agent_line(news, batch)]))  # type: ignore[arg-type]
+        print_lines(SimpleNamespace(look=lambda *_: hostile(PageSnapshot).model_copy(update={"note": ""})), rounds=1)  # type: ignore[arg-type]
+        demos._show(SimpleNamespace(folder=tmp_path / HOSTILE, manifest=manifest), as_json=False)  # type: ignore[arg-type]
+
+    assert_harmless(screen.show(show))

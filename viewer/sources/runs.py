@@ -18,7 +18,7 @@ from orchestrator.screens.reading import run_view
 from orchestrator.screens.runview import RunView, SlotFacts
 from syncd.store import Manifest
 from trainer.history.read import EVALUATIONS, METRICS, read_evaluations, rows_of
-from viewer.learning import NOT_A_TRAININGS, Learned, curves_of, evaluation_rows, learned_from, task_rows
+from viewer.learning import NOT_A_TRAININGS, Learned, curves_of, evaluation_rows, learned_from, learned_until, task_rows
 from viewer.model import (
     SLOTS_A_PAGE,
     Kind,
@@ -30,7 +30,7 @@ from viewer.model import (
     ViewChoice,
 )
 from viewer.pacing import Pacer
-from viewer.sources.board import MOST, RunEvents, events_of, run_fields, signature_of_events
+from viewer.sources.board import MOST, RunEvents, events_of, history_of, run_fields, signature_of_events
 from viewer.sources.shared import (
     SHARED_S,
     agent_rows,
@@ -41,7 +41,10 @@ from viewer.sources.shared import (
     slots_of,
     task_names,
 )
+from viewer.timeline import row_of
 
+#: What no history is kept of.
+LACKS = "This is an earlier moment: slots, policies, contributors, troubles and goodput are shown as of now only."
 #: A line of the list of runs is looked at so often.
 ROW_S = 10.0
 #: What a job that runs tells of itself (its first step, a request to hand over) is read so often.
@@ -160,17 +163,29 @@ class RunFolders:
         shows = None  # a program of one's own has a folder there once it has asked whether somebody looks
         if run.config.command is not None:
             shows = self._shared(("shows", path), now, lambda: slots_of(shared, run.run_id), lacks)
-        live = _live(run, view, shared, manifests, learned, others or {}, shows)
+        live = _live(run, view, shared, manifests, learned, others or {}, shows)  # of now: pages of the run share it
+        begun_at = float(events.all[0]["at"]) if events.all else None
+        as_of = None if choice.at is None or begun_at is None else min(max(choice.at, begun_at), now)
+        if as_of is not None:
+            learned = [learned_until(one, as_of) for one in learned]
         curves = curves_of(learned, choice.measure, choice.task, unread, alike=_are_seeds(run, numbers))
         shares = {number: _share(one, now) for number, one in facts.items()}
         fields = run_fields(view, numbers, facts, shares, events, choice, now)
-        who = self._shared(("who", path), now, lambda: contributors_of(shared, now), lacks)
-        fields["troubles"] += tuple(Trouble(words=words) for words in lacks)
+        if as_of is None:
+            who = self._shared(("who", path), now, lambda: contributors_of(shared, now), lacks)
+            fields |= {"goodput": goodput, "contributors": who, "policies": policy_rows(manifests)}
+            fields["troubles"] += tuple(Trouble(words=words) for words in lacks)
+        else:
+            told = [event for event in events.all if float(event["at"]) <= as_of]
+            fields |= {"state": "earlier", "as_of": as_of, "lacks": (LACKS,), "seen_at": None, "until": None}
+            fields |= {"cards": {}, "queue": None, "troubles": (), "controller": ""}
+            fields["times"] = {
+                str(k): row_of(one, events.of(k), now, None, max(0, choice.jobs), as_of) for k, one in facts.items()
+            }
+            fields["history"] = history_of(told, max(0, choice.events), as_of)
         return RunPage(
             **fields,
-            goodput=goodput,
-            contributors=who,
-            policies=policy_rows(manifests),
+            begun_at=begun_at,
             run_id=view.run_id,
             folder=view.run_dir,
             page=page,

@@ -2,7 +2,7 @@
 import { html, render, nothing } from "./vendor/lit-html.js";
 import { PANELS, moment, takeZone, zone } from "./panels.js";
 
-const VERSION = 6;
+const VERSION = 5;
 const NO_TOKEN = 4401, TOO_MANY = 4429;
 const KEPT = "viewer.token"; // of this tab
 // As server/sockets.py makes them; what a link within the page puts after the # of the address is none.
@@ -18,17 +18,19 @@ const state = {
   at: 0, // when the server looked, unix seconds by its clock
   skew: 0, // server's clock minus ours, seconds
   line: "connecting", // connecting, live, lost, refused, full, file
-  choice: { run: "", task: "", measure: "", slots: 0, jobs: 0, events: 0 },
+  choice: { run: "", task: "", measure: "", slots: 0, jobs: 0, events: 0, at: null },
   selected: null, // {slot, attempt} of the time line
   choose,
   select,
-  now: () => Date.now() / 1000 + state.skew, // by the server's clock
+  clock: () => Date.now() / 1000 + state.skew, // the server's
+  now: () => state.snapshot?.run?.as_of ?? state.clock(), // of what is shown
   agents: null, // what tiles.js offers, once the viewer has spoken of agents
 };
 let socket = null;
 let loading = null;
 let tries = 0;
 let again = 0; // the timer of the next try
+let offline = null; // of an exported file: {is, curves, at}
 
 // --- the connection -------------------------------------------------------------------------------------------------
 
@@ -127,7 +129,12 @@ document.addEventListener("visibilitychange", () => {
 
 function choose(change) {
   state.choice = { ...state.choice, ...change };
-  if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify({ choose: state.choice }));
+  if (offline) {
+    const curves = state.choice.task ? offline.curves[state.choice.task] : offline.is.run.curves;
+    state.snapshot = { ...offline.is, run: { ...offline.is.run, curves: curves ?? offline.is.run.curves } };
+  } else if (socket?.readyState === WebSocket.OPEN) {
+    socket.send(JSON.stringify({ choose: state.choice }));
+  }
   draw();
 }
 
@@ -139,7 +146,7 @@ function select(change) {
 // --- drawing ----------------------------------------------------------------------------------------------------------
 
 let wasOld = false;
-const isOld = () => state.line === "live" && state.now() - state.at > OLD_S;
+const isOld = () => state.line === "live" && state.clock() - state.at > OLD_S;
 
 const LINES = {
   connecting: "connecting",
@@ -191,10 +198,10 @@ const notice = (words) => html`<p class="notice" role="alert">${words}</p>`;
 document.getElementById("page").replaceChildren();
 const inlined = document.getElementById("picture");
 if (inlined) {
-  const { is, at } = JSON.parse(inlined.textContent);
-  state.snapshot = is;
-  state.at = at;
-  state.now = () => at;
+  offline = JSON.parse(inlined.textContent);
+  state.snapshot = offline.is;
+  state.at = offline.at;
+  state.now = () => offline.at;
   state.offline = true;
   tell("file");
 } else {

@@ -87,6 +87,46 @@ function pager(words, older, newer) {
     <button ?disabled=${!newer} @click=${newer ?? (() => {})}>newer</button></p>`;
 }
 
+// --- the slider -------------------------------------------------------------------------------------------------------
+// Over the whole run: jobs, curves and history as they were at that moment. The server makes the picture.
+
+// While the slider moves the newest moment is asked for so often; each is answered by a whole picture.
+const ASK_MS = 200;
+let waiting = null;
+let wanted = null;
+
+function ask(choose, at) {
+  wanted = at;
+  waiting ??= setTimeout(() => {
+    waiting = null;
+    choose({ at: wanted, jobs: 0, events: 0 });
+  }, ASK_MS);
+}
+
+function moments(state) {
+  const { snapshot: { run }, choose, choice } = state;
+  const first = run?.begun_at, last = state.clock();
+  if (state.offline || first == null || last - first < 1) return nothing;
+  const at = choice.at ?? last;
+  const move = (event) => {
+    const share = Number(event.target.value) / 1000;
+    event.target.setAttribute("aria-valuetext", share < 1 ? moment(first + share * (last - first)) : "now");
+    ask(choose, share < 1 ? first + share * (last - first) : null);
+  };
+  const now = () => {
+    clearTimeout(waiting);
+    waiting = null;
+    choose({ at: null, jobs: 0, events: 0 });
+  };
+  return html`<section aria-labelledby="moment" data-panel="Moment" class="moment">
+    <h2 id="moment">Moment</h2>
+    <input type="range" min="0" max="1000" step="1" aria-labelledby="moment" .value=${String(Math.round((1000 * (at - first)) / (last - first)))}
+      aria-valuetext=${choice.at == null ? "now" : moment(at)} @input=${move}>
+    <output>${choice.at == null ? "" : `as it was on ${moment(at)}`}</output>
+    <button ?disabled=${choice.at == null} @click=${now}>now</button>
+  </section>`;
+}
+
 // --- the panels ---------------------------------------------------------------------------------------------------------
 
 function troubles({ snapshot: { run } }) {
@@ -99,7 +139,7 @@ function runs({ snapshot, choose, offline }) {
   if (snapshot.runs.length < (snapshot.run ? 2 : 1) || offline) return nothing;
   const rows = snapshot.runs.map((row) => [
     html`<button class="link" aria-current=${row.run_id === snapshot.run?.run_id ? "true" : "false"}
-      @click=${() => choose({ run: row.run_id, task: "", slots: 0, jobs: 0, events: 0 })}>${row.name}</button>`,
+      @click=${() => choose({ run: row.run_id, task: "", slots: 0, jobs: 0, events: 0, at: null })}>${row.name}</button>`,
     row.state ? badge(row.state) : html`<span class="dim">not read yet</span>`,
     number(row.slots),
     Object.entries(row.counts).map(([name, count]) => `${count} ${name}`).join(", ") || row.note,
@@ -181,21 +221,21 @@ function curves(state) {
   if (!run || !run.curves.measures.length) return run?.curves.partial ? panel("Curves", html`<p>Reading …</p>`) : nothing;
   const { measure, measures, task, about, partial } = run.curves;
   const options = (values, chosen, words) => values.map((value) => html`<option value=${value} .selected=${value === chosen}>${words(value)}</option>`);
-  const controls = state.offline ? nothing : html`<div class="controls">
-    <label>Show <select @change=${(event) => choose({ measure: event.target.value })}>${options(measures, measure, (m) => m.replaceAll("_", " "))}</select></label>
+  const controls = html`<div class="controls">
+    ${state.offline ? nothing : html`<label>Show <select @change=${(event) => choose({ measure: event.target.value })}>${options(measures, measure, (m) => m.replaceAll("_", " "))}</select></label>`}
     ${run.tasks.length > 1 && BY_TASK.includes(measure) ? html`<label>Task <select @change=${(event) => choose({ task: event.target.value })}>
       ${options(["", ...run.tasks.map((row) => row.task)], task, (t) => t || "mean over tasks")}</select></label>` : nothing}
   </div>`;
   return panel("Curves", html`${chart(state)}<p class="dim">${about} ${partial ? `${partial} slots are still to be read.` : ""}</p>`, controls);
 }
 
-function tasks({ snapshot: { run }, choose, offline }) {
+function tasks({ snapshot: { run }, choose }) {
   if (!run?.tasks.length) return nothing;
   const success = run.curves.measure !== "return" && run.curves.measures.includes("success");
   const tell = success ? percent : figure;
   const pick = (task) => choose(BY_TASK.includes(run.curves.measure) ? { task } : { task, measure: "" });
   const rows = run.tasks.map((row) => [
-    offline ? row.task : html`<button class="link" @click=${() => pick(row.task)}>${row.task}</button>`,
+    html`<button class="link" @click=${() => pick(row.task)}>${row.task}</button>`,
     spark(row.spark, success),
     tell(row.training),
     tell(row.evaluated),
@@ -266,4 +306,4 @@ function lacks({ snapshot: { run } }) {
 }
 
 // In this order they stand on the page.
-export const PANELS = [troubles, runs, agents, slots, jobs, curves, tasks, evaluations, experiments, contributors, policies, history, lacks];
+export const PANELS = [troubles, runs, agents, moments, slots, jobs, curves, tasks, evaluations, experiments, contributors, policies, history, lacks];

@@ -16,7 +16,8 @@ from orchestrator.decisions.edits import after_refusal
 from orchestrator.run.ledger import load_ledger, save_ledger
 from orchestrator.run.rundir import load_run
 from orchestrator.screens.reading import Keeper
-from viewer.model import PageSnapshot, RunPage, ViewChoice
+from viewer.lines import lines_of
+from viewer.model import SLOTS_A_PAGE, PageSnapshot, RunPage, ViewChoice
 from viewer.pacing import NO_END, Pacer
 from viewer.server.watchers import changes
 from viewer.sources.found import find_source
@@ -105,6 +106,27 @@ def test_a_copy_of_a_run_goes_by_its_folder(tmp_path: Path) -> None:
         assert (run.folder, run.run_id) == (str(folder), row.run_id)
 
 
+@pytest.mark.long
+def test_a_hundred_runs_and_a_thousand_jobs_are_read_a_part_at_each_look(tmp_path: Path) -> None:
+    big = a_watched_run(tmp_path / "big", NOW, slots=100, jobs=10, rows=4).path
+    others = [a_watched_run(tmp_path / f"r{k}", NOW, name=f"r{k}", slots=1, jobs=1, tree=False).path for k in range(99)]
+    ticks = iter(range(10**9))
+    source = RunFolders([big, *others], "here", pacer=Pacer(look_s=300, monotonic=lambda: float(next(ticks))))
+    first = source.look(ViewChoice(), NOW)
+    assert len(first.runs) == 100
+    assert first.run is not None
+    assert (len(first.run.cards), first.run.pages) == (SLOTS_A_PAGE, 2)
+    assert "" in {row.state for row in first.runs}, "the time of this look was over"
+    assert len(first.model_dump_json()) < 400_000
+    for _ in range(200):
+        last = source.look(ViewChoice(), NOW)
+    assert "" not in {row.state for row in last.runs}
+    assert last.run is not None
+    assert last.run.curves.partial == 0
+    assert sum(len(row.jobs) for row in last.run.times.values()) == SLOTS_A_PAGE * 10
+    assert look(big, slots=1).run != last.run
+
+
 def test_experiments_are_ranked_and_have_no_mean(tmp_path: Path) -> None:
     rows = [{"name": f"rate={rate}", "learning_rate": rate} for rate in (0.001, 0.0003)]
     queue = {"metric": "success", "goal": "max"}
@@ -170,6 +192,11 @@ def test_torn_and_foreign_lines_of_the_history_are_passed_over(tmp_path: Path) -
             file.write(f'{{"slot": 0, "kind": "ended", "at": {at}}}\n')
         file.write('[1]\n{"kind": "ended"}\n{"slot": 0, "kind": "ended", "at": 5}\n{"at": 1, "ki')
     assert page(folder).cards["0"].jobs == 2
+
+
+def test_lines_for_a_terminal_tell_each_slot_in_one(tmp_path: Path) -> None:
+    lines = lines_of(look(a_watched_run(tmp_path / "mt10", NOW, slots=2, jobs=2).path), NOW)
+    assert lines[0].startswith("mt10 slot 0, running, job 81001, step 416,000/2,000,000, saved at 407,000, 18 steps/s")
 
 
 def test_runs_come_and_go_and_the_one_that_is_shown_stays(tmp_path: Path) -> None:

@@ -98,15 +98,14 @@ def test_what_lies_on_another_machine_is_shown_on_a_page_and_in_no_other_way(
 ) -> None:
     with refused("remote.lies-there", what="anna@hpc:runs/mt10"):
         find_source("anna@hpc:runs/mt10")
-    for words in (("--json",), ("--socket", "auto"), ("--allow-host", "site")):
+    for words in (("--json",), ("--headless",), ("--socket", "auto"), ("--allow-host", "site")):
         assert typed(monkeypatch, "anna@hpc:runs/mt10", *words) == 2
         assert "[remote.only-page]" in capsys.readouterr().err
     assert typed(monkeypatch, "mt10", "--remote-command", "/opt/viewer") == 2
     assert typed(monkeypatch, "hpc:mt10", "--remote-command", "viewer") == 2
     assert typed(monkeypatch, "a;b@hpc:mt10") == 2
-    for word in ("headless", "stdio"):
-        assert typed(monkeypatch, "mt10", f"--{word}") == 2
-        assert f"[command.{word}]" in capsys.readouterr().err
+    assert typed(monkeypatch, "mt10", "--terminal") == 2
+    assert "[command.terminal]" in capsys.readouterr().err
 
 
 def test_what_is_not_there_names_what_is(tmp_path: Path) -> None:
