@@ -35,8 +35,6 @@ def lines_of(snapshot: PageSnapshot, now: float) -> list[str]:
         ]
         if snapshot.run.pages > 1:
             lines.append(f"{len(snapshot.run.cards)} of {snapshot.run.slots} slots: the page has all")
-        elif snapshot.run.way is not None:
-            lines.append(f"way: {snapshot.run.way.words}")
     return lines
 
 
