@@ -24,7 +24,7 @@ ROOMS = {
     "orchestrator/hosts orchestrator/screens": 3_710,
     "orchestrator/doctor orchestrator/commands orchestrator/integrations": 2_880,
     "syncd": 12_030,
-    "viewer": 4_550,
+    "viewer": 4_760,
     "trainer/envs": 6_870,
     "trainer/algorithms": 4_070,
     "trainer/nets trainer/buffers": 3_880,
