@@ -43,8 +43,7 @@ def request_of(run, **fields):
 
 
 def result_of(running):
-    wait_for(lambda: running.poll() is not None, "an evaluation", WORK_S)
-    return running.poll()
+    return wait_for(running.poll, "an evaluation", WORK_S)
 
 
 @pytest.mark.long

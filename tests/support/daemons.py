@@ -15,7 +15,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
+T = TypeVar("T")
 #: The deadline of everything that a test waits for: it is there for what hangs, and must never be met by a machine that
 #: is slow, or busy elsewhere. Below the tests' own limit (`timeout` in pyproject.toml), so that it is this one that
 #: says what was waited for.
@@ -32,14 +34,15 @@ ROUND_S = PATIENCE_S / SWEEP_ROUNDS
 
 
 def wait_for(
-    condition: Callable[[], object], what: str, timeout_s: float = PATIENCE_S, said: Callable[[], str] | None = None
-) -> None:
-    """Look until `condition()` is true. Errors: TimeoutError that names `what`, with what was `said` meanwhile."""
+    condition: Callable[[], T], what: str, timeout_s: float = PATIENCE_S, said: Callable[[], str] | None = None
+) -> T:
+    """What `condition()` is once it is true. Errors: TimeoutError that names `what`, with what was `said` meanwhile."""
     deadline = time.monotonic() + timeout_s
-    while not condition():
+    while not (found := condition()):
         if time.monotonic() > deadline:
             raise TimeoutError(f"waited {timeout_s:g} s for {what}" + (f"; said was:\n{said()}" if said else ""))
         time.sleep(LOOK_EVERY_S)
+    return found
 
 
 @contextlib.contextmanager
