@@ -21,7 +21,7 @@ from typing import NamedTuple
 from anchorleg.files import write_bytes
 from anchorleg.places import base_folder, home_folder
 from syncd.errors import ConfigError, ServiceError
-from syncd.shared.disk import writing
+from syncd.shared.layout import writing
 
 #: One agent a user: a second `install` replaces the first.
 LABEL = "org.anchorleg.syncd"

@@ -27,8 +27,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 from anchorleg.files import fsync_folder, write_json
 from anchorleg.words import printable
 from syncd.errors import ConfigError, StorageError
-from syncd.shared.disk import writing
-from syncd.shared.layout import NAME, SHA256, SLOT, files_in, folder_names, read_hint
+from syncd.shared.layout import NAME, SHA256, SLOT, files_in, folder_names, read_hint, writing
 from syncd.wire.protocol import SegmentVerdict
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from anchorleg.places import account_name, user_path
 from anchorleg.words import printable
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, StorageError
 from syncd.remote import Remote
-from syncd.shared.disk import make_own_folder, writing
+from syncd.shared.layout import make_own_folder, writing
 from syncd.transports.openssh import EXIT_SSH, explain, ssh_words, typed_ssh
 from syncd.wire.streams import run_bounded
 

@@ -21,15 +21,12 @@ from anchorleg.places import own_folder, user_path
 from anchorleg.words import did_you_mean
 from syncd.errors import ConfigError, InvalidFieldError
 from syncd.remote import Remote
-from syncd.shared.disk import writing
-from syncd.shared.layout import NAME
+from syncd.shared.layout import NAME, writing
 
 #: Environment variables that take the place of the user and the host of any remote, and of the stored one's folder.
 USER_VARIABLE = "SYNC_CLUSTER_USER"
 HOST_VARIABLE = "SYNC_CLUSTER_HOST"
 PATH_VARIABLE = "SYNC_CLUSTER_PATH"
-#: A terabyte a second.
-MOST_KIB_S = 999_999_999
 DEFAULT_FOLDER = Path("~/shared_weights")
 
 
@@ -40,13 +37,13 @@ class Settings(BaseModel):
 
     remote: Remote | None = Field(default=None, description="The other side; None before `syncd setup`.")
     folder: Path = Field(default=DEFAULT_FOLDER, description="The mirror on this machine (DIR).")
-    bwlimit: int = Field(default=0, ge=0, le=MOST_KIB_S, description="KiB a second each way; 0: no limit.")
     name: str | None = Field(default=None, description="Contributor name: the inbox over there is called so.")
 
     @model_validator(mode="before")
     @classmethod
     def _of_earlier_versions(cls, value: Any) -> Any:
-        return {name: each for name, each in value.items() if name != "transport"} if isinstance(value, dict) else value
+        gone = {"transport", "bwlimit"}
+        return {name: each for name, each in value.items() if name not in gone} if isinstance(value, dict) else value
 
     @field_validator("name")
     @classmethod

@@ -17,7 +17,7 @@ import typer
 from syncd import background
 from syncd.commands.way import FolderArgument, JsonOption, RemoteArgument, places
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, ServiceError, StorageError
-from syncd.shared.disk import make_own_folder
+from syncd.shared.layout import make_own_folder
 
 #: What a person must mend first: another start would end the same way.
 FOR_A_PERSON = (ConfigError, HostKeyError, LoginRefusedError, RemoteError)

@@ -10,9 +10,8 @@ import typer
 
 from anchorleg.places import home_folder, short_path, user_path
 from anchorleg.words import counted
-from syncd.commands.way import LimitOption, Way
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, SecondFactorError
-from syncd.shared.disk import make_own_folder
+from syncd.shared.layout import make_own_folder
 
 if TYPE_CHECKING:
     from syncd.access.keys import Endpoint, OwnKey
@@ -42,7 +41,6 @@ def setup(
     name: Annotated[
         str | None, typer.Option(help="What your contributions are called; default: account-machine.")
     ] = None,
-    bwlimit: LimitOption = None,
     friend: Annotated[
         str | None, typer.Option(metavar="NAME", help="Print the authorized_keys line of a friend's restricted key.")
     ] = None,
@@ -60,7 +58,7 @@ def setup(
     """
     from syncd.access.settings import load_settings
 
-    settings = Way(bwlimit).over(load_settings())
+    settings = load_settings()
     if (friend is None) != (friend_key is None) or (friend_checkpoints and friend is None):
         raise ConfigError("friend.both")
     if remote or friend is None:

@@ -16,10 +16,10 @@ import typer
 from anchorleg.files import is_full
 from anchorleg.output import ReaderGoneError
 from syncd.access.settings import Settings
-from syncd.commands.way import FolderArgument, LimitOption, RemoteArgument, Way, connect, places
+from syncd.commands.way import FolderArgument, RemoteArgument, connect, places
 from syncd.errors import ConfigError, RemoteError, StorageError
 from syncd.remote import Remote
-from syncd.shared.disk import disk_errors
+from syncd.shared.layout import disk_errors
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -46,64 +46,59 @@ def pull(
     remote: RemoteArgument = "",
     folder: FolderArgument = "",
     seconds: SecondsArgument = 0.0,
-    bwlimit: LimitOption = None,
     checkpoints: CheckpointsOption = False,
     rsync: Annotated[bool, typer.Option("--rsync", help="By `rsync`, where no syncd may run over there.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Fetch the newest policies and curves into DIR."""
-    way = Way(bwlimit, by_rsync=rsync)
-    _run("pull", remote, folder, seconds, way, as_json=as_json, checkpoints=checkpoints)
+    _run("pull", remote, folder, seconds, as_json=as_json, checkpoints=checkpoints, by_rsync=rsync)
 
 
 def push(
     remote: RemoteArgument = "",
     folder: FolderArgument = "",
     seconds: SecondsArgument = 0.0,
-    bwlimit: LimitOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Send the experience that waits in DIR's outbox."""
-    _run("push", remote, folder, seconds, Way(bwlimit), as_json=as_json)
+    _run("push", remote, folder, seconds, as_json=as_json)
 
 
 def bidirectional(
     remote: RemoteArgument = "",
     folder: FolderArgument = "",
     seconds: SecondsArgument = 0.0,
-    bwlimit: LimitOption = None,
     checkpoints: CheckpointsOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Fetch policies and curves, and send experience."""
-    way = Way(bwlimit)
-    _run("bidirectional", remote, folder, seconds, way, as_json=as_json, checkpoints=checkpoints)
+    _run("bidirectional", remote, folder, seconds, as_json=as_json, checkpoints=checkpoints)
 
 
 def watch(
     remote: RemoteArgument = "",
     folder: FolderArgument = "",
-    bwlimit: LimitOption = None,
 ) -> None:
     """Stay connected: policies arrive as they are published, experience leaves as it is made. Ctrl-C ends it."""
-    _watch(remote, folder, Way(bwlimit), waits=False)
+    _watch(remote, folder, waits=False)
 
 
 def watch_in_background(remote: str, folder: str) -> None:
     """`watch` that waits where a `pull`, `push` or `bidirectional` keeps the mirror. Errors: SyncError."""
-    _watch(remote, folder, Way(), waits=True)
+    _watch(remote, folder, waits=True)
 
 
-def _watch(remote: str, folder: str, way: Way, *, waits: bool) -> None:
+def _watch(remote: str, folder: str, *, waits: bool) -> None:
     from syncd.laptop.client import Wishes
 
     settings, place, mirror = places(remote, folder)
-    _stay("watch", settings, place, mirror, Wishes(), way, waits=waits)
+    _stay("watch", settings, place, mirror, Wishes(), waits=waits)
 
 
 def _run(
-    verb: str, remote: str, folder: str, every_s: float, way: Way, *, as_json: bool, checkpoints: bool = False
-) -> None:
+    verb: str, remote: str, folder: str, every_s: float, *, as_json: bool, checkpoints: bool = False,
+    by_rsync: bool = False,
+) -> None:  # fmt: skip
     from syncd.laptop.client import Wishes
 
     if math.isnan(every_s):
@@ -112,14 +107,14 @@ def _run(
     settings, place, mirror = places(remote, folder)
     if checkpoints and place.is_local:
         raise ConfigError("sync.local-checkpoints", remote=place)
-    if way.by_rsync and place.is_local:
+    if by_rsync and place.is_local:
         raise ConfigError("sync.rsync-local")
     if every_s:
         if as_json or checkpoints:
             raise ConfigError("sync.endless")
-        _stay(verb, settings, place, mirror, wishes, way, waits=True)
+        _stay(verb, settings, place, mirror, wishes, waits=True, by_rsync=by_rsync)
         return
-    _once(verb, settings, place, mirror, wishes, way, as_json=as_json, checkpoints=checkpoints)
+    _once(verb, settings, place, mirror, wishes, as_json=as_json, checkpoints=checkpoints, by_rsync=by_rsync)
 
 
 def _once(
@@ -128,10 +123,10 @@ def _once(
     place: Remote,
     mirror: Path,
     wishes: Wishes,
-    way: Way,
     *,
     as_json: bool,
     checkpoints: bool,
+    by_rsync: bool,
 ) -> None:
     from syncd.laptop import views
     from syncd.laptop.checkpoints import ServedCheckpoints, fetch_newest
@@ -146,15 +141,15 @@ def _once(
     brought: list[str] = []
     source: CheckpointSource
     with _signals(), mirror_lock(mirror, verb), ExitStack() as stack:
-        if way.by_rsync:
+        if by_rsync:
             from syncd.laptop.rsync import RsyncCheckpoints, RsyncPull
 
-            pull, name = RsyncPull(place, mirror, way.over(settings).bwlimit, arrived=arrived), "rsync"
+            pull, name = RsyncPull(place, mirror, arrived=arrived), "rsync"
             with disk_errors(mirror):
                 pull.look()
-            counts, source = pull.counts, RsyncCheckpoints(place, mirror, way.over(settings).bwlimit)
+            counts, source = pull.counts, RsyncCheckpoints(place, mirror)
         else:
-            connection = connect(settings, place, way)
+            connection = connect(settings, place)
             stack.callback(connection.close)
             name = connection.name
             counts = sync_once(connection, mirror, wishes, arrived=lambda arrival, _announced: arrived(arrival))
@@ -204,7 +199,9 @@ def _report(
     }
 
 
-def _stay(verb: str, settings: Settings, place: Remote, mirror: Path, wishes: Wishes, way: Way, *, waits: bool) -> None:
+def _stay(
+    verb: str, settings: Settings, place: Remote, mirror: Path, wishes: Wishes, *, waits: bool, by_rsync: bool = False
+) -> None:
     """Until a signal, or an error that a person must mend. Where another one keeps the mirror, a person's `watch` ends
     with a sentence; what is in the background `waits` for its end: a service manager hears it once.
     """
@@ -219,25 +216,23 @@ def _stay(verb: str, settings: Settings, place: Remote, mirror: Path, wishes: Wi
     with _signals() as was_told:
         try:
             with mirror_lock(mirror, verb, wait=_log_line if waits else None):
-                if way.by_rsync:
-                    _pull_by_rsync(place, mirror, way.over(settings).bwlimit, wishes.every_s)
+                if by_rsync:
+                    _pull_by_rsync(place, mirror, wishes.every_s)
                 writer = StatusWriter(mirror, str(place), pull=wishes.pull, push=wishes.push)
                 arrived = views.ArrivalLines(_log_line).arrived
-                Client(
-                    mirror, lambda: connect(settings, place, way), writer, wishes, say=_log_line, arrived=arrived
-                ).watch()
+                Client(mirror, lambda: connect(settings, place), writer, wishes, say=_log_line, arrived=arrived).watch()
         except KeyboardInterrupt:
             if not was_told():
                 raise
             _log_line("told to end (SIGTERM)")
 
 
-def _pull_by_rsync(place: Remote, mirror: Path, bwlimit: int, every_s: float) -> NoReturn:
+def _pull_by_rsync(place: Remote, mirror: Path, every_s: float) -> NoReturn:
     from syncd.laptop import views
     from syncd.laptop.rsync import RsyncPull, pull_for_good
 
     lines = views.ArrivalLines(_log_line)
-    pull = RsyncPull(place, mirror, bwlimit, arrived=lambda arrival: lines.arrived(arrival, None))
+    pull = RsyncPull(place, mirror, arrived=lambda arrival: lines.arrived(arrival, None))
     pull_for_good(pull, every_s, _log_line)
 
 

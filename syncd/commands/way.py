@@ -6,14 +6,13 @@ import os
 import re
 import socket
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from anchorleg.places import account_name
-from syncd.access.settings import MOST_KIB_S, Settings, load_settings, parse_remote
+from syncd.access.settings import Settings, load_settings, parse_remote
 from syncd.errors import ConfigError
 from syncd.remote import Remote
 
@@ -27,30 +26,6 @@ FolderArgument = Annotated[
     str, typer.Argument(metavar="DIR", help='The mirror on this machine; left out or "": as `setup` stored.')
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
-LimitOption = Annotated[
-    int | None,
-    typer.Option(
-        "--bwlimit", metavar="KIB", min=0, max=MOST_KIB_S, help="KiB a second each way, 16 at least; 0: no limit."
-    ),
-]
-
-#: With less, one segment of experience takes so long that the other side is taken for dead.
-LEAST_KIB_S = 16
-
-
-@dataclass(frozen=True)
-class Way:
-    """What the command line says of it; None: as stored. `by_rsync`: by no program of ours over there."""
-
-    bwlimit: int | None = None
-    by_rsync: bool = False
-
-    def over(self, settings: Settings) -> Settings:
-        """`settings` with what was said here in its place. Errors: ConfigError."""
-        merged = settings if self.bwlimit is None else settings.model_copy(update={"bwlimit": self.bwlimit})
-        if 0 < merged.bwlimit < LEAST_KIB_S:
-            raise ConfigError("transport.limit-too-low", limit=merged.bwlimit, least=LEAST_KIB_S)
-        return merged
 
 
 def places(remote: str, folder: str) -> tuple[Settings, Remote, Path]:
@@ -76,11 +51,11 @@ def _takes_in(inboxes: Path) -> bool:
     return False
 
 
-def connect(settings: Settings, place: Remote, way: Way) -> Session:
+def connect(settings: Settings, place: Remote) -> Session:
     """Errors: as `open_transport`."""
     from syncd.transports.factory import open_transport
 
-    return open_transport(place, client=settings.name or default_name(), bwlimit=way.over(settings).bwlimit)
+    return open_transport(place, client=settings.name or default_name())
 
 
 def default_name() -> str:

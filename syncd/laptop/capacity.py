@@ -16,9 +16,8 @@ from pathlib import Path
 
 from anchorleg.words import sized
 from syncd.errors import NoRoomError, StorageError
-from syncd.shared.disk import is_nearly_full
-from syncd.shared.layout import Shared, SlotPlace
-from syncd.wire.transport import MAX_FILES, MAX_SLOTS, Offer
+from syncd.shared.layout import Shared, SlotPlace, is_nearly_full
+from syncd.wire.arrivals import MAX_FILES, MAX_SLOTS, Offer
 
 #: 4,000 slots with three policies of 0.35 MB each have 4.2 GB, and 34 curves of 20,000 rows on MT50 4.3 GB.
 MAX_BYTES = 16 * 2**30

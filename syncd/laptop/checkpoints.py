@@ -18,10 +18,10 @@ from typing import Any, Protocol
 
 from anchorleg.files import fsync_folder, fsync_tree, read_json_or_none
 from syncd.errors import GoneError, RemoteError, StorageError
-from syncd.shared.disk import is_nearly_full, make_own_folder, writing
+from syncd.shared.layout import is_nearly_full, make_own_folder, writing
 from syncd.shared.saved import SAVED_FILE, SavedAt, path_in_run
+from syncd.wire.arrivals import Offer
 from syncd.wire.session import Session
-from syncd.wire.transport import Offer
 
 _MANIFEST = "manifest.json"
 #: One has a line for each file.

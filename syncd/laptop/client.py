@@ -18,12 +18,12 @@ from pathlib import Path
 
 from syncd.errors import StorageError, SyncError
 from syncd.laptop.backoff import Backoff, Moment, jittered, made_progress, slept, stops
-from syncd.laptop.exchange import RELIST_AFTER_S, Exchange, ExchangeCounts
+from syncd.laptop.exchange import Exchange, ExchangeCounts
 from syncd.laptop.liveagents import LiveAgents
 from syncd.laptop.mirror import Arrival, Mirror
 from syncd.laptop.status import StatusWriter
 from syncd.outbox import Outbox, observe
-from syncd.shared.disk import disk_errors
+from syncd.shared.layout import disk_errors
 from syncd.wire.session import Session
 
 #: How long the client listens for news before it looks into the outbox. News end it at once.
@@ -64,8 +64,9 @@ def sync_once(
     with disk_errors(folder):
         for _ in range(MAX_LISTINGS):
             exchange.take(transport.listing(), announced=False)
-            missed = _fetch_all(exchange)
-            if not missed:
+            while exchange.wants:
+                exchange.fetch_one()
+            if not exchange.something_was_gone:
                 break
         else:
             exchange.counts.troubles.append("files vanished over there before they could be fetched; run this again")
@@ -83,13 +84,6 @@ def _tidied(mirror: Mirror, outbox: Outbox) -> str:
     except StorageError as error:
         return str(error)
     return ""
-
-
-def _fetch_all(exchange: Exchange) -> bool:
-    """Fetch all that is wanted; whether something was gone meanwhile, so that a new listing would help."""
-    while exchange.wants:
-        exchange.fetch_one()
-    return exchange.something_was_gone
 
 
 class _WokeError(Exception):
@@ -121,10 +115,6 @@ class Client:
         self._backoff = Backoff()
         self._moment, self._sleep, self._chance = moment, sleep, chance
         self._mirror, self._outbox = Mirror(folder), Outbox(folder)
-        steady = lambda: moment().monotonic_s  # noqa: E731
-        self._agents = LiveAgents(
-            self._mirror, say=self._voice_trouble, pull=wishes.pull, push=wishes.push, monotonic=steady
-        )
         self._transport: Session | None = None
         self._was_live = False
         self._last_said = ""
@@ -141,6 +131,9 @@ class Client:
             if observer is not None:
                 observer.stop()
             self.writer.tell("stopped", next_try_at=None)
+
+    def _monotonic(self) -> float:
+        return self._moment().monotonic_s
 
     def _interrupt(self) -> None:
         """Listen no longer: something is there to send. From the observer's thread."""
@@ -197,7 +190,7 @@ class Client:
             patient=True,
             say=self._voice_trouble,
             arrived=self._arrived,
-            monotonic=lambda: self._moment().monotonic_s,
+            monotonic=self._monotonic,
             chance=self._chance,
         )
 
@@ -205,7 +198,10 @@ class Client:
         """Serve one connection until it breaks. Errors: SyncError; _WokeError."""
         transport = exchange.transport
         self.writer.tell("syncing")
-        self._agents.begin()
+        agents = LiveAgents(
+            transport, self._mirror, say=self._voice_trouble, pull=self._wishes.pull, push=self._wishes.push,
+            monotonic=self._monotonic,
+        )  # fmt: skip
         exchange.take(transport.listing(), announced=False)
         self._was_live = True
         round_at = self._moment().monotonic_s
@@ -220,14 +216,11 @@ class Client:
                     round_at = self._moment().monotonic_s + jittered(self._wishes.every_s, self._chance())
             self._describe(exchange)
             self._tidy()
-            self._agents.turn(transport, lambda: not exchange.wants, lambda: not exchange.more_waits)
+            agents.turn(lambda: not exchange.wants, lambda: not exchange.more_waits)
             before = self._moment()
             busy = is_round and (exchange.wants or exchange.more_waits)
-            patience_s = RELIST_AFTER_S if exchange.something_was_gone else LISTEN_S
-            if (to_round_s := round_at - before.monotonic_s) > 0:
-                patience_s = min(patience_s, to_round_s)
-            patience_s = min(patience_s, self._agents.wait_s)
-            planned_s = 0.0 if busy else patience_s
+            to_round_s = round_at - before.monotonic_s
+            planned_s = 0.0 if busy else min(LISTEN_S, agents.wait_s, to_round_s if to_round_s > 0 else LISTEN_S)
             news = transport.wait(planned_s)
             if slept(before, self._moment(), planned_s):
                 raise _WokeError

@@ -16,20 +16,16 @@ from syncd.laptop.backoff import DISK_RETRY_S, later
 from syncd.laptop.mirror import Arrival, Mirror
 from syncd.outbox import Outbox, OutboxFile, count_reason
 from syncd.shared.layout import AVERAGED
+from syncd.wire.arrivals import MAX_FILES, News, Offer, Receipt
 from syncd.wire.protocol import SegmentVerdict
 from syncd.wire.session import Session
-from syncd.wire.transport import MAX_FILES, News, Offer, Receipt
 
 #: Some 0.7 MB: what is sent in one go before news are looked at again.
 SEND_AT_ONCE = 32
 #: The other side takes nothing of ours now, and does not say when it will: an owner's decision, or no inbox.
 HELD_FOR_S = 600.0
-#: Refusals that are about us, not about the segment: it stays in the outbox.
-ABOUT_US = {
-    "dropped": "its owner takes nothing from this machine any more",
-    "held": "its owner takes nothing from this machine for now: most of it was refused",
-    "no inbox": "it has no inbox for us",
-}
+#: Refusals that are about us, not about the segment, and do not say when to ask again: it stays in the outbox.
+ABOUT_US = frozenset({"dropped", "no inbox"})
 #: Refusals that are about one slot or its run, where they say when to ask again: others' segments are sent meanwhile.
 ABOUT_A_SLOT = frozenset({"full", "day_quota", "version", "unreadable", "no inbox"})
 #: The run may be that of another shared folder, to which the mirror is connected at other times.
@@ -39,23 +35,20 @@ UPDATE_FIRST = (
     " until Anchorleg is updated here, the way it was installed, and syncd started again (`syncd install`, where it "
     "runs in the background)"
 )
-#: After a file was gone from under us, everything is listed again, once things have calmed down; while nothing comes,
-#: after twice as long each time.
-RELIST_AFTER_S = 1.0
-RELIST_MOST_S = 60.0
+#: After a file was gone from under us, everything is listed again, once things have calmed down.
+RELIST_AFTER_S = 5.0
 
 
 @dataclass
 class ExchangeCounts:
     """What one exchange has moved so far. Numbers are files; `bytes` came for policies and curves.
 
-    `averaged`: policies that are a moving average. `offered`: slots in the last listing, `runs` the ids of their runs.
+    `averaged`: policies that are a moving average. `offered`: slots in the last listing.
     """
 
     policies: list[Arrival] = field(default_factory=list)
     averaged: int = 0
     offered: int = 0
-    runs: set[str] = field(default_factory=set)
     curves: int = 0
     bytes: int = 0
     sent: int = 0
@@ -119,7 +112,6 @@ class Exchange:
         self._fetch_from = self._send_from = 0.0
         self._held: dict[tuple[str, int], float] = {}  # slot → when it may be asked again
         self._relist_at: float | None = None
-        self._relist_s = RELIST_AFTER_S
         self._passed_over = Notices()
         self.more_waits = push
 
@@ -133,8 +125,6 @@ class Exchange:
             self.counts.offered = sum(
                 offer.kind == "manifest" and f"/{AVERAGED}/" not in offer.path for offer in news.offers
             )
-            targets = (self._mirror.target(offer) for offer in news.offers)
-            self.counts.runs = {target.place.run_id for target in targets if target is not None}
         if self._pull:
             for offer in self._mirror.wanted(news.offers, changed=announced, say=self._pass_over):
                 target = self._mirror.target(offer)
@@ -195,7 +185,7 @@ class Exchange:
             arrival = self._mirror.bring(offer, self.transport.fetch)
         except GoneError as error:
             if not (self._patient and isinstance(error, ChangedError) and offer.kind == "metrics"):
-                self._list_again()
+                self._relist_at = self._relist_at or self._monotonic() + RELIST_AFTER_S
         except NoRoomError as error:
             self._pass_over(str(error))
         except DamagedPolicyError as error:
@@ -210,18 +200,8 @@ class Exchange:
             self._wanted.setdefault(key, (offer, announced))
             raise
         else:
-            self._relist_s = RELIST_AFTER_S
             if self.counts.add(arrival):
                 self._arrived(arrival, announced)
-
-    def _list_again(self) -> None:
-        """A file was gone: a listing is due, later each time, and what does not come by itself is said."""
-        if self._relist_at is not None:
-            return
-        self._relist_at = self._monotonic() + self._relist_s
-        if self._relist_s == RELIST_MOST_S:
-            self._pass_over("files vanish over there before they can be fetched; everything is listed anew each minute")
-        self._relist_s = min(2 * self._relist_s, RELIST_MOST_S)
 
     def send_some(self) -> None:
         """Send the oldest of what waits; `more_waits` says whether to call again at once.
@@ -251,26 +231,22 @@ class Exchange:
             self._trouble(str(error))
 
     def _refused(self, segment: OutboxFile, receipt: Receipt) -> None:
-        is_of_a_slot = receipt.reason in ABOUT_A_SLOT and receipt.retry_after_s is not None
-        if receipt.reason in ABOUT_US and not is_of_a_slot:
-            self._hold(
-                HELD_FOR_S, f"the other side refuses segments: {ABOUT_US[receipt.reason]}; they stay in the outbox"
-            )
-        elif receipt.retry_after_s is not None:
-            why = UPDATE_FIRST if receipt.reason == "version" else ""
-            said = f'{receipt.reason}: "{receipt.sentence}"' if receipt.sentence else receipt.reason
-            words = f"the other side takes no more segments now ({said}); they wait in the outbox{why}"
-            if receipt.reason == "unreadable":
-                words = f"a segment in the outbox cannot be read now ({receipt.sentence}): it is tried again"
+        slot = segment.run_id, segment.slot
+        said = f'{receipt.reason}: "{receipt.sentence}"' if receipt.sentence else receipt.reason
+        why = UPDATE_FIRST if receipt.reason == "version" else ""
+        words = f"the other side takes no more segments now ({said}); they wait in the outbox{why}"
+        if receipt.reason == "unreadable":
+            words = f"a segment in the outbox cannot be read now ({receipt.sentence}): it is tried again"
+        if receipt.retry_after_s is not None and receipt.reason in ABOUT_A_SLOT:
             for_s = later(receipt.retry_after_s, self._chance())
-            if is_of_a_slot:
-                slot = segment.run_id, segment.slot
-                self._held[slot] = max(self._held.get(slot, 0.0), self._monotonic() + for_s)
-                self._trouble(words)
-            else:
-                self._hold(for_s, words)
+            self._held[slot] = max(self._held.get(slot, 0.0), self._monotonic() + for_s)
+            self._trouble(words)
+        elif receipt.retry_after_s is not None or receipt.reason in ABOUT_US:
+            self.more_waits = False
+            for_s = HELD_FOR_S if receipt.retry_after_s is None else later(receipt.retry_after_s, self._chance())
+            self._send_from = max(self._send_from, self._monotonic() + for_s)
+            self._trouble(words)
         elif receipt.reason == "other_run" and self._outbox.keeps_unknown(segment.path):
-            slot = segment.run_id, segment.slot
             self._held[slot] = self._monotonic() + UNKNOWN_HELD_S
             self._trouble(
                 f"the other side does not know slot {segment.slot} of {segment.run_id}: what waits for it stays in the "
@@ -281,11 +257,6 @@ class Exchange:
             count_reason(self.counts.refused, receipt.reason)
             if receipt.reason == "not_needed":
                 self._pass_over(f'the other side will not take what waits: "{receipt.sentence}"')
-
-    def _hold(self, for_s: float, words: str) -> None:
-        self.more_waits = False
-        self._send_from = max(self._send_from, self._monotonic() + for_s)
-        self._trouble(words)
 
     def _pass_over(self, sentence: str) -> None:
         """Say once a connection what the mirror does not take: there may be a thousand more."""

@@ -16,8 +16,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from syncd.errors import ConfigError, StorageError
-from syncd.shared.disk import writing
-from syncd.shared.layout import read_hint
+from syncd.shared.layout import read_hint, writing
 
 #: `syncd status` asks for the lock, for an instant; a client that meets it asks again for so long.
 PATIENCE_S = 1.0

@@ -31,7 +31,7 @@ from syncd.shared.manifest import MAX_MANIFEST_BYTES, Blob, Manifest, parse_mani
 from syncd.shared.offers import prune_live
 from syncd.shared.retention import MIRRORS, collect, sweep_slot
 from syncd.store import decoded, hinted, read_manifest, unpack, versions
-from syncd.wire.transport import Offer
+from syncd.wire.arrivals import Offer
 
 #: A file that arrives with another sum was damaged on its way; one that does so each time is bad.
 FETCHES = 3

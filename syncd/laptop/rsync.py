@@ -35,15 +35,14 @@ from syncd.laptop.exchange import ExchangeCounts
 from syncd.laptop.mirror import Arrival, Mirror
 from syncd.remote import Remote
 from syncd.shared.curves import MAX_CHUNK_BYTES
-from syncd.shared.disk import disk_errors, is_nearly_full
-from syncd.shared.layout import Shared
+from syncd.shared.layout import Shared, disk_errors, is_nearly_full
 from syncd.shared.manifest import MAX_MANIFEST_BYTES
 from syncd.shared.saved import SavedAt, newest_saved, path_in_run, run_id_of, slots_in
 from syncd.store import hinted, parse_manifest
 from syncd.transports.openssh import EXIT_SSH, explain, ssh_words, typed_ssh
+from syncd.wire.arrivals import MAX_CURVES_BYTES, MAX_FILES, Offer
 from syncd.wire.protocol import REFUSED_PREFIX
 from syncd.wire.streams import run_bounded
-from syncd.wire.transport import MAX_CURVES_BYTES, MAX_FILES, Offer
 
 #: rsync's own limit: a transfer that stands still so long is broken.
 SILENCE_S = 20
@@ -78,11 +77,10 @@ class Rsync:
     Errors: RemoteError where there is no `rsync` here.
     """
 
-    def __init__(self, remote: Remote, folder: Path, bwlimit: int = 0) -> None:
+    def __init__(self, remote: Remote, folder: Path) -> None:
         if shutil.which("rsync") is None:
             raise RemoteError("rsync.not-installed")
         self.remote, self.folder = remote, folder
-        self._limit = [f"--bwlimit={bwlimit}"] if bwlimit else []
 
     def bring(
         self, path: str, into: Path, words: Sequence[str], *, files: int = MAX_FILES, size: int = _MOST_BYTES
@@ -100,7 +98,7 @@ class Rsync:
         host = f"[{self.remote.host}]" if ":" in (self.remote.host or "") else self.remote.host
         there = posixpath.join(self.remote.path, path)
         secluded = [] if _PLAIN.fullmatch(there) else ["-s"]
-        command = ["rsync", "-rt", f"--timeout={SILENCE_S}", *secluded, *self._limit, "-e", "sh ./ssh", *words]
+        command = ["rsync", "-rt", f"--timeout={SILENCE_S}", *secluded, "-e", "sh ./ssh", *words]
         child = subprocess.Popen(
             [*command, "--", f"{account}{host}:{there}", f"{into}/"], cwd=self.folder, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
@@ -144,13 +142,11 @@ class Rsync:
 class RsyncPull:
     """Brings what is new into the mirror `folder`. `counts`: what came so far. `arrived` is told of each policy."""
 
-    def __init__(
-        self, remote: Remote, folder: Path, bwlimit: int = 0, *, arrived: Callable[[Arrival], None] = lambda _: None,
-    ) -> None:  # fmt: skip
+    def __init__(self, remote: Remote, folder: Path, *, arrived: Callable[[Arrival], None] = lambda _: None) -> None:
         self.counts = ExchangeCounts()
         self.folder = folder
         self._mirror, self._arrived = Mirror(folder), arrived
-        self._rsync = Rsync(remote, folder / "part" / "rsync", bwlimit)
+        self._rsync = Rsync(remote, folder / "part" / "rsync")
         self._stage = Shared(self._rsync.folder / "stage")
 
     def look(self) -> None:
@@ -177,7 +173,6 @@ class RsyncPull:
         places = [each for slot in self._stage.slots() for each in (slot, slot.averaged)]
         newest = {place: version for place in places if (version := hinted(place))}
         self.counts.offered = sum(not place.is_averaged for place in newest)
-        self.counts.runs = {place.run_id for place in newest}
         files = {place.manifest(version) for place, version in newest.items()}
         lacked = self._wanted([Offer(self._path(file), 0, None, "manifest") for file in files])
         self._rsync.bring_names({offer.path: MAX_MANIFEST_BYTES for offer in lacked}, self._stage.path)
@@ -262,10 +257,10 @@ def pull_for_good(pull: RsyncPull, every_s: float, say: Callable[[str], None]) -
 class RsyncCheckpoints:
     """See `CheckpointSource`. `remote`: the shared folder, beside whose run's other folders they lie."""
 
-    def __init__(self, remote: Remote, folder: Path, bwlimit: int = 0) -> None:
+    def __init__(self, remote: Remote, folder: Path) -> None:
         self._remote = remote
         run = posixpath.dirname(remote.path.rstrip("/")) or "."
-        self._rsync = Rsync(remote.model_copy(update={"path": run}), folder / "part" / "rsync", bwlimit)
+        self._rsync = Rsync(remote.model_copy(update={"path": run}), folder / "part" / "rsync")
 
     def saved(self) -> dict[int, list[SavedAt]]:
         """See `CheckpointSource`."""

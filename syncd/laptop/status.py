@@ -23,7 +23,7 @@ from syncd.played import Played, read_played
 from syncd.shared.layout import Shared, read_hint
 from syncd.shared.manifest import Score
 from syncd.store import newest
-from syncd.wire.transport import ConnectionFacts
+from syncd.wire.arrivals import ConnectionFacts
 
 State = Literal["connecting", "syncing", "live", "offline", "stopped"]
 

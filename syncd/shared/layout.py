@@ -16,7 +16,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -24,7 +25,8 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from anchorleg.files import create_exclusive, file_mode, read_json_or_none, to_json, write_bytes
-from syncd.errors import ConfigError
+from anchorleg.output import ReaderGoneError
+from syncd.errors import ConfigError, StorageError
 
 Hint = TypeVar("Hint", bound=BaseModel)
 
@@ -261,3 +263,44 @@ def read_hint(kind: type[Hint], path: Path) -> Hint | None:
         return kind.model_validate(read_json_or_none(path))
     except ValidationError:
         return None
+
+
+#: Checkpoints and people at the machine need it more. On a small disk, this share of it.
+FREE_BYTES = 1024**3
+FREE_SHARE = 0.02
+
+
+def is_nearly_full(folder: Path, added_bytes: int = 0) -> bool:
+    """Whether the disk of `folder` would have too little left after so many bytes more. Errors: OSError."""
+    told = os.statvfs(folder)
+    left = told.f_bavail * told.f_frsize - added_bytes
+    return left < min(FREE_BYTES, FREE_SHARE * told.f_blocks * told.f_frsize)
+
+
+@contextmanager
+def disk_errors(folder: Path) -> Iterator[None]:
+    """What a disk refuses is a StorageError. `folder`: the mirror, named where the system names no file."""
+    try:
+        yield
+    except ReaderGoneError:
+        raise
+    except OSError as error:
+        where, why = error.filename or folder, error.strerror or error
+        raise StorageError("mirror.disk-error", path=where, why=why) from error
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """What a disk refuses is a StorageError that says `path` cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError("storage.unwritable", path=path, why=error.strerror) from error
+
+
+def make_own_folder(path: Path) -> None:
+    """Make `path` and what is missing above it. Errors: StorageError."""
+    try:
+        path.mkdir(parents=True, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise StorageError("storage.no-folder", path=path, why=error.strerror) from error

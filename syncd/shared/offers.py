@@ -21,7 +21,7 @@ from syncd.shared.layout import SLOT, Shared, files_in, folder_names, put
 #: Contributors of whom one run's watchers are told; a class has some thirty.
 MOST_OFFERED = 64
 #: In one folder: a task has one, and MT50 is watched a few tasks at a time.
-MOST_SCENES = 32
+MOST_SCENES = 16
 #: Rings that nobody looked through for a day: a viewer begins another one.
 RING_KEPT_S = 86_400.0
 
@@ -57,22 +57,22 @@ def withdraw(folder: Path) -> None:
             os.rmdir(empty)
 
 
-def keep_scene(folder: Path, sha256: str, data: bytes, most: int = MOST_SCENES) -> bool:
-    """Put a scene that came to its place, of which the newest `most` stay; whether it is what its name says, the sum of
+def keep_scene(folder: Path, sha256: str, data: bytes) -> bool:
+    """Put a scene that came to its place, of which the newest stay; whether it is what its name says, the sum of
     its bytes. What it shows is judged by the viewer that draws it. Errors: OSError.
     """
     if hashlib.sha256(data).hexdigest() != sha256:
         return False
     make_shared_folder(folder)
     put(folder / scene_name(sha256), data)
-    prune_scenes(folder, most)
+    prune_scenes(folder)
     return True
 
 
-def prune_scenes(folder: Path, most: int = MOST_SCENES) -> None:
-    """Keep the newest `most` scenes of a folder. Errors: OSError."""
+def prune_scenes(folder: Path) -> None:
+    """Keep the newest scenes of a folder. Errors: OSError."""
     scenes = files_in(folder, lambda name: name.endswith(".scene"))
-    for file in sorted(scenes, key=lambda file: -file.written_at)[most:]:
+    for file in sorted(scenes, key=lambda file: -file.written_at)[MOST_SCENES:]:
         os.unlink(file.path)
 
 

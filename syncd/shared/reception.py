@@ -22,10 +22,9 @@ from anchorleg.files import make_shared_folder
 from anchorleg.words import roughly, sized
 from syncd.shared.counts import day_ends_at, rows_today
 from syncd.shared.curves import read_metrics
-from syncd.shared.disk import is_nearly_full
 from syncd.shared.holds import held
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox, State, Usage
-from syncd.shared.layout import NAME, SHA256, SLOT, Shared, SlotPlace, put, put_json, read_hint
+from syncd.shared.layout import NAME, SHA256, SLOT, Shared, SlotPlace, is_nearly_full, put, put_json, read_hint
 
 #: After this long a full inbox may have room again: the learner looks into it every second.
 QUOTA_RETRY_S = 60.0

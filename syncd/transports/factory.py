@@ -11,35 +11,34 @@ from syncd.wire.session import Session
 from syncd.wire.streams import ChildStream
 
 
-def open_transport(remote: Remote, *, client: str, bwlimit: int = 0) -> Session:
+def open_transport(remote: Remote, *, client: str) -> Session:
     """Connect, and return the session: its other side has answered. A folder that this machine mounts is served by a
     child of ours; another machine is reached by `ssh`, or by paramiko where `ssh` is not installed.
 
     `client`: how this machine calls itself; where the folder's owner logs in, the inbox there has this name.
-    `bwlimit`: KiB a second each way, 0 for no limit.
     Errors: UnreachableError, HostKeyError, LoginRefusedError, RemoteError, ConfigError.
     """
     if remote.is_local:
-        return LocalTransport(remote, client, bwlimit)
+        return LocalTransport(remote, client)
     if which("ssh"):
         from syncd.transports.openssh import OpensshTransport
 
-        return OpensshTransport(remote, client, bwlimit)
+        return OpensshTransport(remote, client)
     from syncd.transports.paramiko import ParamikoTransport
 
-    return ParamikoTransport(remote, client, bwlimit)
+    return ParamikoTransport(remote, client)
 
 
 class LocalTransport(Session):
     """`remote` has no host: `syncd serve` as a child of ours, the same frames, no ssh."""
 
-    def __init__(self, remote: Remote, client: str, bwlimit: int = 0) -> None:
+    def __init__(self, remote: Remote, client: str) -> None:
         command = [sys.executable, "-P", "-m", "syncd", "serve", "--shared", remote.path]
         try:
             stream = ChildStream(command, _explain_local)
         except OSError as error:
             raise RemoteError("server.no-python", program=sys.executable, why=error.strerror) from error
-        super().__init__("local", stream, client, place=remote.path, logins=0, bwlimit=bwlimit)
+        super().__init__("local", stream, client, place=remote.path, logins=0)
         self.server_pid = stream.pid
 
 

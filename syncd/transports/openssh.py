@@ -128,7 +128,7 @@ _WORDS: tuple[tuple[str, Callable[[str, str, re.Match[str]], SyncError]], ...] =
 class OpensshTransport(Session):
     """One ssh process, one login, for the connection's life."""
 
-    def __init__(self, remote: Remote, client: str, bwlimit: int = 0) -> None:
+    def __init__(self, remote: Remote, client: str) -> None:
         place = remote.host or ""
         try:
             stream = ChildStream(
@@ -136,7 +136,7 @@ class OpensshTransport(Session):
             )
         except OSError as error:
             raise RemoteError("ssh.not-started", why=error.strerror) from error
-        super().__init__("openssh", stream, client, place=place, logins=1, bwlimit=bwlimit)
+        super().__init__("openssh", stream, client, place=place, logins=1)
 
 
 def ssh_command(remote: Remote) -> list[str]:

@@ -57,9 +57,9 @@ class SshTarget:
 class ParamikoTransport(Session):
     """One channel of paramiko's."""
 
-    def __init__(self, remote: Remote, client: str, bwlimit: int = 0) -> None:
+    def __init__(self, remote: Remote, client: str) -> None:
         place = remote.host or ""
-        super().__init__("paramiko", _Channel(remote, place), client, place=place, logins=1, bwlimit=bwlimit)
+        super().__init__("paramiko", _Channel(remote, place), client, place=place, logins=1)
 
 
 def target_of(remote: Remote) -> SshTarget:

@@ -1,4 +1,6 @@
-"""What arrives from a server: news until they are taken, and files that were asked for.
+"""What passes between a session and those who use it: offers, news, receipts, and files that were asked for.
+
+Paths are relative to `$SHARED`, with `/`: `v1/runs/<run>/<slot>/LATEST.json`.
 
 Nothing here is locked: the session calls it under its own condition.
 """
@@ -7,12 +9,82 @@ from __future__ import annotations
 
 import hashlib
 import os
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from syncd.errors import ChangedError, GoneError, StorageError, SyncError
 from syncd.wire import protocol
-from syncd.wire.protocol import Frame, SegmentVerdict
-from syncd.wire.transport import MAX_FILES, News, Offer, Receipt
+from syncd.wire.protocol import Frame, SegmentVerdict, Standing
+
+#: What a mirror takes (`syncd.laptop.capacity`), and so a transport keeps. A queue of 2,000 experiments, twice.
+MAX_SLOTS = 4_000
+#: 4,000 slots with three policies each and ten parts of curves have 80,000.
+MAX_FILES = 200_000
+#: Of the curves of all slots: 34 with 20,000 rows each have 1.1 GB on MT10, and 4.3 on MT50.
+MAX_CURVES_BYTES = 4 * 2**30
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One file of the other side: a manifest (the newest of its slot), a file of metrics; or what is no news, because
+    something else names it: a blob.
+
+    `sha256` is the hex sum of the content; None where nobody knows it beforehand (what comes by rsync).
+    """
+
+    path: str
+    bytes: int
+    sha256: str | None
+    kind: Literal["manifest", "blob", "metrics"]
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What the inbox said of one segment that was sent.
+
+    `stored`: it lies there durably (or did already). Else `reason`, and when to try again (None: never). `sentence`:
+    the other side's own words, printable; "": it said none.
+    """
+
+    stored: bool
+    reason: str = ""
+    retry_after_s: float | None = None
+    sentence: str = ""
+
+
+@dataclass(frozen=True)
+class News:
+    """What changed: the newest offers of each changed slot, and verdicts on our segments. Empty: nothing did.
+
+    `left_out`: of what there is more than a transport keeps, as a sentence; "": all of it is told.
+    """
+
+    offers: tuple[Offer, ...] = ()
+    verdicts: tuple[SegmentVerdict, ...] = ()
+    left_out: str = ""
+
+
+@dataclass(frozen=True)
+class ConnectionFacts:
+    """What a transport can tell of its connection, for `status`.
+
+    `bytes_in`, `bytes_out`: what it read and wrote so far. `rtt_s`: of the last ping. `clock_offset_s`: the other
+    side's clock minus ours. `contributor`: the inbox that is ours over there. `logins`: how many logins it took.
+    `version`: of Anchorleg over there. `standing`: how we stand with the folder's owner. `spread_s`: over how long its
+    clients come back when they lose it at once. None: not known.
+    """
+
+    bytes_in: int = 0
+    bytes_out: int = 0
+    rtt_s: float | None = None
+    clock_offset_s: float | None = None
+    contributor: str | None = None
+    logins: int = 0
+    version: str | None = None
+    standing: Standing | None = None
+    spread_s: float = 0.0
+
 
 #: More files or verdicts than this that nobody has taken yet, and longer paths, are left out: what is announced must
 #: not fill the memory.
@@ -42,13 +114,11 @@ class Download:
     """One file that was asked for. The thread that reads the connection appends, the caller waits for `done`.
 
     `offset`: where it goes on; what the part holds beyond it is cut off. `length`: no byte more is written.
-    A file of fewer is whole only if it `may_be_shorter`.
     Errors of the constructor: StorageError.
     """
 
-    def __init__(self, part: Path, offset: int, length: int, *, may_be_shorter: bool = False) -> None:
+    def __init__(self, part: Path, offset: int, length: int) -> None:
         self.part = part
-        self.may_be_shorter = may_be_shorter
         self.at = offset
         self.length = length
         self.done = False
@@ -77,7 +147,7 @@ class Download:
 
     def end(self) -> None:
         """The other side has sent everything."""
-        complete = self.at == self.length or self.may_be_shorter
+        complete = self.at == self.length
         self.finish(None if complete else ChangedError("file.changed", path=self.part.name))
 
     def finish(self, error: SyncError | None) -> None:

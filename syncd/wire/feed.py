@@ -18,7 +18,6 @@ from syncd.errors import DamagedPolicyError
 from syncd.shared.curves import MAX_CHUNK_BYTES, chunk_of_file
 from syncd.shared.layout import AVERAGED, NAME, SHA256, SLOT, Version
 from syncd.shared.manifest import MAX_MANIFEST_BYTES, Blob, parse_manifest
-from syncd.wire.pacing import Pace
 from syncd.wire.protocol import File
 from syncd.wire.tree import Folder
 
@@ -31,6 +30,21 @@ RETRIES = 20
 #: So many of a slot's newest manifests are tried until a whole one with its blob is found.
 CANDIDATES = 8
 _HINT_BYTES = 4096
+#: A look waits this many times as long as the last one took: a large folder of a network is spared.
+IDLE_SHARE = 10.0
+MOST_PAUSE_S = 30.0
+
+
+class Pace:
+    """When a repeated look is due: `least_s` after the last, or `IDLE_SHARE` times as long as that took, to 30 s."""
+
+    def __init__(self, least_s: float) -> None:
+        self._least_s = least_s
+        self.next_at = 0.0
+
+    def took(self, now: float, spent_s: float) -> None:
+        """A look has ended `now`, that took so long."""
+        self.next_at = now + min(max(self._least_s, IDLE_SHARE * spent_s), MOST_PAUSE_S)
 
 
 class _Curves:

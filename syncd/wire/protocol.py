@@ -10,11 +10,9 @@ The header is JSON with the fields of the frame's message; unknown kinds and fie
             PUT                  HAVE (then the client sends DATA), STORED or REFUSED; after DATA one of the latter
             ACK                  (the verdicts are counted)
             LIST_SAVED           SAVED (which whole checkpoints there are, of up to 100 slots)
-            WATCH                LIVE* while it is wanted, SHOWN (whose agents there are beside the jobs'),
-                                 NOBODY_ASKED where a job cannot be told
-            OFFER                WANTED (which of the client's own agents somebody watches); then the client sends LIVE
-                                 NEED (a scene of these), SCENE*
-    both    SEEN (the other side's LIVE were taken: more may come)
+            WATCH                SHOWN (whose agents there are beside the jobs'), LIVE* while it is wanted
+            OFFER                WATCH (which of the client's own agents somebody wants to see); the client sends LIVE*
+    both    SEEN (the other side's LIVE were taken: more may come), NEED (a slice of a scene), SCENE
             PING → PONG every 5 s; 15 s of silence is death
 
 Several GETs and PUTs may be under way; DATA, END and GONE carry the `key` of what they belong to: downwards the one
@@ -37,7 +35,7 @@ from anchorleg.words import printable
 from syncd.errors import ProtocolError, RemoteError, SyncError, UnreachableError
 from syncd.shared.saved import MOST_TOLD
 
-PROTOCOL = 7
+PROTOCOL = 8
 #: What no login prints by chance: a NUL byte is in it.
 PREAMBLE = b"\n\x00anchorleg syncd\x00\n"
 #: 256 KiB a frame: a few per policy, and a ping waits behind one for 20 ms at 100 Mbit/s.
@@ -86,7 +84,9 @@ class WirePart(BaseModel):
 
 
 class Message(WirePart):
-    """The header of one frame. Its `KIND` is the frame's number on the wire."""
+    """The header of one frame. Its `KIND`, the frame's number on the wire, is its place among the messages below: the
+    first three keep theirs, so that programs of other versions understand why they cannot talk.
+    """
 
     KIND: ClassVar[int]
 
@@ -106,16 +106,13 @@ def program_version() -> str:
 
 
 class Hello(Message):
-    """The client's first word. `client` names the inbox where the login itself does not.
+    """The client's first word. `client` names the inbox where the login itself does not."""
 
-    `bwlimit`: the server is to send at most so many KiB a second; 0: as the connection takes it.
-    """
+    model_config = ConfigDict(extra="ignore")  # of another version's: it is told so
 
-    KIND = 1
     protocol: Count
     version: Word
     client: Name
-    bwlimit: Count = 0
 
 
 class Standing(WirePart):
@@ -135,7 +132,6 @@ class Welcome(Message):
     client should come back at a moment of its own within so many seconds: others lose it at the same time.
     """
 
-    KIND = 2
     protocol: Count
     version: Word
     contributor: Name | None
@@ -148,7 +144,6 @@ class Welcome(Message):
 class Goaway(Message):
     """The server ends. `reason`: an error's identifier. `retry_after_s` None: not before a person has mended it."""
 
-    KIND = 3
     reason: Word
     sentence: Sentence
     retry_after_s: Seconds | None
@@ -174,13 +169,9 @@ def ending(last: Goaway) -> SyncError:
 class Listing(Message):
     """LIST: tell everything on offer, then LISTED, then push what changes."""
 
-    KIND = 4
-
 
 class Listed(Message):
     """All that was on offer has been told."""
-
-    KIND = 5
 
 
 class File(WirePart):
@@ -194,7 +185,6 @@ class File(WirePart):
 class Offered(Message):
     """Files that are new or have changed."""
 
-    KIND = 7
     files: Annotated[tuple[File, ...], Field(max_length=MAX_ENTRIES)]
 
 
@@ -209,21 +199,18 @@ class SegmentVerdict(WirePart):
 class Verdicts(Message):
     """Verdicts on the client's segments; told again at each listing until they are acknowledged."""
 
-    KIND = 8
     verdicts: Annotated[tuple[SegmentVerdict, ...], Field(max_length=MAX_ENTRIES)]
 
 
 class Ack(Message):
     """Verdicts that are counted: they need not be told any more."""
 
-    KIND = 9
     sha256s: Annotated[tuple[Sha256, ...], Field(max_length=MAX_ENTRIES)]
 
 
 class Get(Message):
     """Send a file from `offset` on; its answers carry `key`."""
 
-    KIND = 10
     key: Key
     path: AskedPath
     offset: Count
@@ -232,7 +219,6 @@ class Get(Message):
 class Data(Message):
     """A part of a file, at `offset`: the payload."""
 
-    KIND = 11
     key: Key
     offset: Count
 
@@ -240,7 +226,6 @@ class Data(Message):
 class End(Message):
     """What was asked for has been sent: the file as far as its byte `bytes`."""
 
-    KIND = 12
     key: Key
     bytes: Count
 
@@ -248,7 +233,6 @@ class End(Message):
 class FileGone(Message):
     """There is no such file (any more)."""
 
-    KIND = 13
     key: Key
     sentence: Sentence
 
@@ -256,7 +240,6 @@ class FileGone(Message):
 class Put(Message):
     """A segment is to be stored: its sum, what it belongs to, its size."""
 
-    KIND = 14
     sha256: Sha256
     run_id: Name
     slot: Slot
@@ -266,7 +249,6 @@ class Put(Message):
 class Have(Message):
     """Send the segment from `offset` on."""
 
-    KIND = 15
     sha256: Sha256
     offset: Count
 
@@ -274,14 +256,12 @@ class Have(Message):
 class SegmentStored(Message):
     """The segment lies in the inbox, durably."""
 
-    KIND = 16
     sha256: Sha256
 
 
 class SegmentRefused(Message):
     """The segment was not stored. `retry_after_s` None: never send it again."""
 
-    KIND = 17
     sha256: Sha256
     reason: Word
     sentence: Sentence
@@ -291,27 +271,22 @@ class SegmentRefused(Message):
 class Ping(Message):
     """Are you there?"""
 
-    KIND = 18
     n: Count
 
 
 class Pong(Message):
     """Yes."""
 
-    KIND = 19
     n: Count
 
 
 class Bye(Message):
     """The client ends."""
 
-    KIND = 20
-
 
 class ListSaved(Message):
     """Which whole checkpoints are there, of the first slots from `slot` on?"""
 
-    KIND = 30
     slot: Count  # behind the last there may be
 
 
@@ -328,7 +303,6 @@ class SavedThere(Message):
     Their files are asked for with GET.
     """
 
-    KIND = 31
     run_id: Name | None = None
     slots: Annotated[tuple[SavedSlot, ...], Field(max_length=MAX_ENTRIES)] = ()
     sentence: Sentence = ""
@@ -344,16 +318,15 @@ class WireWish(WirePart):
 
 
 class WatchLive(Message):
-    """WATCH: all that the client wants to see from now on; empty: nothing any more."""
+    """WATCH: all that this side wants to see from now on; empty: nothing any more. `sentence`: why nobody ever will."""
 
-    KIND = 21
     wishes: Annotated[tuple[WireWish, ...], Field(max_length=MOST_WISHES)]
+    sentence: Sentence = ""
 
 
 class SeenLive(Message):
     """SEEN: all LIVE of the other side up to this number have been taken."""
 
-    KIND = 22
     number: Count
 
 
@@ -365,7 +338,6 @@ class LiveBatch(Message):
     own.
     """
 
-    KIND = 23
     run_id: Name
     slot: Slot
     lane: Lane
@@ -373,35 +345,12 @@ class LiveBatch(Message):
     kind: Annotated[int, Field(ge=0, le=255)]
 
 
-class NobodyAsked(Message):
-    """The run's jobs cannot be told that somebody watches; what others asked for is shown all the same."""
-
-    KIND = 24
-    run_id: Name
-    sentence: Sentence
-
-
-class OfferLive(Message):
-    """OFFER: (run id, slot) for which agents of the client play, and may be watched from now on."""
-
-    KIND = 25
-    agents: Annotated[tuple[tuple[Name, Slot], ...], Field(max_length=MOST_OFFERS)]
-
-
-class WantedLive(Message):
-    """WANTED: all of the client's agents that somebody wants to see from now on. `sentence`: why nobody ever will."""
-
-    KIND = 26
-    wishes: Annotated[tuple[WireWish, ...], Field(max_length=MOST_WISHES)]
-    sentence: Sentence = ""
-
-
 class NeedScene(Message):
-    """NEED: send a slice of a scene that an agent of the client's plays in, from `offset` on."""
+    """NEED: send a slice of a scene that an agent of the other side's plays in, from `offset` on."""
 
-    KIND = 27
     run_id: Name
     slot: Slot
+    lane: Lane
     sha256: Sha256
     offset: Count
 
@@ -409,20 +358,29 @@ class NeedScene(Message):
 class SceneSlice(Message):
     """SCENE: the slice that was needed (the payload), less where the scene ends; nothing where it is not there."""
 
-    KIND = 28
     sha256: Sha256
     offset: Count
 
 
-class ShownLive(Message):
-    """SHOWN: (slot, contributor) of all agents of a run that may be watched from now on."""
+class OfferLive(Message):
+    """OFFER: (run id, slot) for which agents of the client play, and may be watched from now on."""
 
-    KIND = 29
+    agents: Annotated[tuple[tuple[Name, Slot], ...], Field(max_length=MOST_OFFERS)]
+
+
+class ShownLive(Message):
+    """SHOWN: (slot, contributor) of all agents of a run that may be watched from now on, beside its jobs'. `sentence`:
+    why the jobs cannot be told that somebody watches; what others asked for is shown all the same.
+    """
+
     run_id: Name
     agents: Annotated[tuple[tuple[Slot, Name], ...], Field(max_length=MOST_SHOWN)]
+    sentence: Sentence = ""
 
 
-_KINDS: dict[int, type[Message]] = {kind.KIND: kind for kind in Message.__subclasses__()}
+_KINDS: dict[int, type[Message]] = dict(enumerate(Message.__subclasses__(), 1))
+for _number, _kind in _KINDS.items():
+    _kind.KIND = _number
 
 
 @dataclass(frozen=True)

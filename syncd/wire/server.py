@@ -23,10 +23,9 @@ from syncd.shared.guests import Guest
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox
 from syncd.shared.layout import Shared
 from syncd.wire import protocol
-from syncd.wire.feed import Feed
+from syncd.wire.feed import Feed, Pace
 from syncd.wire.live import NOT_HERE, LiveFeed, LiveIntake
 from syncd.wire.outgoing import file_frames, news_frames, saved, spread_s, standing_of
-from syncd.wire.pacing import Bandwidth, Pace
 from syncd.wire.protocol import (
     DEAD_AFTER_S,
     MAX_ENTRIES,
@@ -89,7 +88,6 @@ class Server:
         self._feed = Feed(shared, clock)
         self._live = LiveFeed(shared, clock, wall, is_guest=contributor is not None)
         self._intake: LiveIntake | None = None
-        self._bandwidth = Bandwidth(0, clock)
         self._inbox_of: Inbox | None = None
         self._version: str | None = None
         self._inbox: Inbox | Guest | None = None
@@ -128,8 +126,8 @@ class Server:
             self._say_last(protocol.goaway(UnreachableError("server.stopped", signal=self._ending), 1.0))
             raise _Ended(f"ended: {self._ending}")
         if self._live.is_watched:
-            for nobody in self._live.renew():
-                self._say(nobody)
+            for shown in self._live.renew():
+                self._say(shown)
         if self._intake is not None:
             self._intake.turn()
         self._fill()
@@ -157,8 +155,6 @@ class Server:
         if self._has_room() and (self._pushes or self._streams):
             return 0.0
         due = [self._clock() + WAKE_EVERY_S]
-        if wait_s := self._bandwidth.wait_s():
-            due.append(self._clock() + wait_s)
         if self._may_look():
             due.append(self._feed.next_at)
             if self._inbox is not None:
@@ -168,17 +164,16 @@ class Server:
         return max(0.0, (min(due) - self._clock()) * 1000)
 
     def _may_look(self) -> bool:
-        """Whether the client has taken all earlier news, and may have more by its limit."""
-        return self._listens and not self._waiting and not self._pushes and not self._bandwidth.wait_s()
+        """Whether the client has taken all earlier news."""
+        return self._listens and not self._waiting and not self._pushes
 
     def _has_room(self) -> bool:
         """Whether more may be put behind what waits."""
-        return len(self._waiting) < BUFFER_BYTES and not self._bandwidth.wait_s()
+        return len(self._waiting) < BUFFER_BYTES
 
     def _is_idle(self) -> bool:
         """Whether nothing at all waits to leave."""
-        waits = self._waiting or self._pushes or self._streams
-        return not waits and not self._bandwidth.wait_s()
+        return not (self._waiting or self._pushes or self._streams)
 
     # --- out -------------------------------------------------------------------------------------------------------
 
@@ -203,7 +198,6 @@ class Server:
                 queue.popleft()
                 continue
             self._waiting += frame
-            self._bandwidth.took(len(frame))
             queue.rotate(0 if queue is self._pushes else -1)
             if is_late:
                 return
@@ -212,7 +206,6 @@ class Server:
         """One batch of an agent at play, after a poll that found nothing else to do: not even news to look at."""
         if self._live.is_watched and self._is_idle() and (frame := self._live.frame()) is not None:
             self._waiting += frame
-            self._bandwidth.took(len(frame))
 
     def _write(self) -> None:
         try:
@@ -314,14 +307,12 @@ class Server:
     def _take_live(self, message: Message, payload: bytes) -> bool:
         """What is said of agents at play; False: it is not about them, or not a client's to say."""
         match message:
-            case protocol.WatchLive() | protocol.SeenLive():
+            case protocol.WatchLive() | protocol.SeenLive() | protocol.NeedScene():
                 self._live.hear(message)
             case protocol.OfferLive():
                 self._offer(message)
-            case protocol.LiveBatch() if self._intake is not None:
-                self._intake.put(message, payload)
-            case protocol.SceneSlice() if self._intake is not None:
-                self._intake.put_slice(message, payload)
+            case protocol.LiveBatch() | protocol.SceneSlice() if self._intake is not None:
+                self._intake.hear(message, payload)
             case _:
                 return False
         return True
@@ -335,7 +326,7 @@ class Server:
                 "wire.other-protocol", theirs=ours, their_protocol=protocol.PROTOCOL, ours=message.version,
                 our_protocol=message.protocol,
             )  # fmt: skip
-        self._bandwidth, self._version = Bandwidth(message.bwlimit, self._clock), message.version
+        self._version = message.version
         self._inbox_of = Inbox.of(self._shared, self._contributor or message.client)
         self._look_for_inbox()
         if isinstance(self._inbox, Inbox) and self._inbox.path.is_dir():  # looking makes no inbox
@@ -376,7 +367,7 @@ class Server:
         if self._intake is not None:
             self._intake.offer(said)
         elif said.agents:
-            self._say(protocol.WantedLive(wishes=(), sentence=NOT_HERE))
+            self._say(protocol.WatchLive(wishes=(), sentence=NOT_HERE))
 
     def _list(self) -> None:
         """Everything on offer, then LISTED; from now on changes are pushed."""

@@ -16,11 +16,9 @@ from pathlib import Path
 
 from syncd.errors import ChangedError, ProtocolError, RemoteError, StorageError, SyncError, UnreachableError
 from syncd.wire import protocol
-from syncd.wire.arrivals import Arrivals, Download, read_segment
-from syncd.wire.pacing import Bandwidth
+from syncd.wire.arrivals import Arrivals, ConnectionFacts, Download, News, Offer, Receipt, read_segment
 from syncd.wire.protocol import DEAD_AFTER_S, PING_EVERY_S, PREAMBLE, Decoder, Frame, Message, SegmentVerdict, encode
 from syncd.wire.streams import Stream
-from syncd.wire.transport import ConnectionFacts, News, Offer, Receipt
 
 #: From the connection's start to WELCOME: a first Python start from a cold network folder takes tens of seconds.
 WELCOME_TIMEOUT_S = 60.0
@@ -35,7 +33,7 @@ SEGMENTS_IN_FLIGHT = 16
 #: Of frames about agents at play the newest of each kind and agent is kept, until they are taken: so many at most.
 MOST_LIVE = 64
 _LIVE = (
-    protocol.LiveBatch, protocol.NobodyAsked, protocol.ShownLive, protocol.WantedLive, protocol.NeedScene,
+    protocol.LiveBatch, protocol.ShownLive, protocol.WatchLive, protocol.NeedScene, protocol.SceneSlice,
     protocol.SeenLive,
 )  # fmt: skip
 #: What a goodbye may take, and then the reader's end.
@@ -47,8 +45,8 @@ class Session:
     after which it is closed. `tick`: called every few seconds while a call waits for the other side.
 
     Args: `name` of the transport; `stream`, owned from here on; `client`, how we call ourselves; `place`, for
-    sentences ("cluster.edu"); `bwlimit`, KiB a second each way, 0 for no limit. Errors: those of the handshake
-    (UnreachableError, RemoteError, and what the stream's end explains); the stream is closed then.
+    sentences ("cluster.edu"). Errors: those of the handshake (UnreachableError, RemoteError, and what the stream's end
+    explains); the stream is closed then.
     """
 
     def __init__(
@@ -59,13 +57,11 @@ class Session:
         *,
         place: str,
         logins: int,
-        bwlimit: int = 0,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.name = name
         self.tick: Callable[[], None] = lambda: None
-        self._bandwidth = Bandwidth(bwlimit, clock)
         self._stream, self._place, self._logins = stream, place, logins
         self._clock, self._wall = clock, wall
         self._changed = threading.Condition()
@@ -91,7 +87,7 @@ class Session:
         self._reader.start()
         try:
             version = protocol.program_version()
-            self.say(protocol.Hello(protocol=protocol.PROTOCOL, version=version, client=client, bwlimit=bwlimit))
+            self.say(protocol.Hello(protocol=protocol.PROTOCOL, version=version, client=client))
             self._await(lambda: self._welcome is not None, WELCOME_TIMEOUT_S, "did not answer")
         except BaseException:
             self.close()
@@ -165,7 +161,7 @@ class Session:
         except OSError as error:
             raise StorageError("storage.unreadable", path=part, why=error.strerror) from error
         is_shorter = offset <= offer.bytes
-        download = Download(part, offset if is_shorter else 0, offer.bytes, may_be_shorter=offer.kind == "scene")
+        download = Download(part, offset if is_shorter else 0, offer.bytes)
         key = str(next(self._keys))
         try:
             with self._changed:
@@ -257,9 +253,8 @@ class Session:
             if isinstance(answer, protocol.Have):
                 for at in range(answer.offset, max(len(content), answer.offset + 1), protocol.MAX_PAYLOAD_BYTES):
                     payload = memoryview(content)[at : at + protocol.MAX_PAYLOAD_BYTES]
-                    self._wait_for_room()
+                    self.tick()
                     self.say(protocol.Data(key=sha256, offset=at), payload)
-                    self._bandwidth.took(len(payload))
             else:
                 self._answers[sha256] = answer
         for sha256 in contents:
@@ -270,15 +265,6 @@ class Session:
                 receipts[sha256] = Receipt(True)
         self._asked.clear()
         return [receipts[path.name] for path, _, _ in segments]
-
-    def _wait_for_room(self) -> None:
-        """Until the limit on the bandwidth lets the next part leave. Errors: what ended the connection meanwhile."""
-        self.tick()
-        while (wait_s := self._bandwidth.wait_s()) > 0:
-            with self._changed:
-                if self._changed.wait_for(lambda: self._failure, min(TICK_S, wait_s)) and self._failure is not None:
-                    raise self._failure
-            self.tick()
 
     def _farewell(self) -> None:
         """Acknowledge, and say goodbye, as far as that goes at once: a person who ends a program does not wait."""

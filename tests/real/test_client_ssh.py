@@ -27,7 +27,7 @@ from syncd.remote import Remote
 from syncd.shared.inbox import Inbox
 from syncd.store import Shared, Version
 from syncd.transports.factory import open_transport
-from syncd.wire.transport import News
+from syncd.wire.arrivals import News
 
 SYNCD = str(Path(sys.executable).parent / "syncd")
 #: How long the connection is left alone, to see that waiting costs no login.

@@ -23,8 +23,8 @@ from syncd.laptop.mirror import blob_of
 from syncd.laptop.rsync import RsyncPull
 from syncd.shared.inbox import Inbox
 from syncd.transports.factory import open_transport
+from syncd.wire.arrivals import Offer
 from syncd.wire.protocol import REFUSED_EXIT_CODE
-from syncd.wire.transport import Offer
 
 
 def gate_refused(done: subprocess.CompletedProcess[bytes]) -> bool:

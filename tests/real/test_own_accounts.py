@@ -29,8 +29,8 @@ from syncd.shared.inbox import Inbox
 from syncd.shared.incoming import Incoming, make_incoming
 from syncd.shared.layout import Shared
 from syncd.transports.factory import open_transport
+from syncd.wire.arrivals import Receipt
 from syncd.wire.session import Session
-from syncd.wire.transport import Receipt
 
 NOW = 1_760_086_400.0
 #: A training that goes on until the test ends it.

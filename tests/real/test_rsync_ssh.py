@@ -255,8 +255,8 @@ def test_too_many_curves_keep_no_policy_back(site: Site, monkeypatch: pytest.Mon
 
 def test_a_disk_that_is_nearly_full_takes_nothing_more(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     publish_one(site.shared, 1, 1)
-    monkeypatch.setattr("syncd.shared.disk.FREE_SHARE", 1.0)
-    monkeypatch.setattr("syncd.shared.disk.FREE_BYTES", 2**80)
+    monkeypatch.setattr("syncd.shared.layout.FREE_SHARE", 1.0)
+    monkeypatch.setattr("syncd.shared.layout.FREE_BYTES", 2**80)
     with refused("mirror.disk-full"):
         RsyncPull(site.remote(), site.folder).look()
 

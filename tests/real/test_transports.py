@@ -22,10 +22,9 @@ from sshd import Sshd, _command
 from syncd import store
 from syncd.errors import GoneError, RemoteError, UnreachableError
 from syncd.laptop.mirror import blob_of
-from syncd.wire.arrivals import Download
+from syncd.wire.arrivals import Download, Offer
 from syncd.wire.protocol import DEAD_AFTER_S
 from syncd.wire.session import Session
-from syncd.wire.transport import Offer
 
 CARRIERS = ["local", "openssh", "paramiko"]
 NOW = time.time()

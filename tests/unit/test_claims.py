@@ -15,7 +15,7 @@ from orchestrator.screens.status import WATCH_S
 from syncd.laptop import capacity
 from syncd.shared import disk, incoming, manifest
 from syncd.wire import arrivals, protocol
-from syncd.wire.transport import MAX_FILES
+from syncd.wire.arrivals import MAX_FILES
 from trainer.evaluation import process as evaluating
 from trainer.sharing import ingest, notice, reader, selection
 from trainer.training.features import wandb as curves

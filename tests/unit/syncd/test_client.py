@@ -30,8 +30,8 @@ from syncd.laptop.mirror import Mirror
 from syncd.laptop.status import StatusWriter, read_status
 from syncd.outbox import Outbox, read_contributions
 from syncd.store import Shared, versions
+from syncd.wire.arrivals import ConnectionFacts, News, Offer, Receipt
 from syncd.wire.protocol import Frame, Message, SegmentVerdict
-from syncd.wire.transport import ConnectionFacts, News, Offer, Receipt
 
 NOW = 1_790_000_000.0
 

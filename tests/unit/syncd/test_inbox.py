@@ -162,8 +162,8 @@ class TestArriving:
         arrive(inbox, b"a")
 
     def test_a_nearly_full_disk_takes_nothing(self, inbox, monkeypatch):
-        monkeypatch.setattr("syncd.shared.disk.FREE_SHARE", 1.0)
-        monkeypatch.setattr("syncd.shared.disk.FREE_BYTES", 2**80)
+        monkeypatch.setattr("syncd.shared.layout.FREE_SHARE", 1.0)
+        monkeypatch.setattr("syncd.shared.layout.FREE_BYTES", 2**80)
         refusal = receive(inbox, RUN, 0, sha(b"a"), 1)
         assert (refusal.reason, refusal.retry_after_s) == ("storage", 60.0)
         assert not inbox.path.exists()

@@ -29,30 +29,27 @@ from anchorleg.live.wanted import FILE, LOOK_EVERY_S, MOST_LANES, Asked, Asking,
 from syncd import store
 from syncd.errors import ProtocolError
 from syncd.shared.inbox import InboxLimits
-from syncd.shared.offers import offered
+from syncd.shared.offers import MOST_SCENES, offered
 from syncd.wire import live, protocol
 from syncd.wire.live import (
     CHANGE_EVERY_S,
     GUESTS_FPS,
     GUESTS_WISHES,
     OFFERS_EVERY_S,
-    RINGS_EVERY_S,
     LiveFeed,
     LiveIntake,
 )
-from syncd.wire.liveline import MOST_UNSEEN_S, SLICE_BYTES, grown, shrunk
+from syncd.wire.liveline import MOST_UNSEEN_S, RINGS_EVERY_S, SLICE_BYTES, grown, shrunk
 from syncd.wire.protocol import (
     Decoder,
     Frame,
     LiveBatch,
     Message,
     NeedScene,
-    NobodyAsked,
     OfferLive,
     SceneSlice,
     SeenLive,
     ShownLive,
-    WantedLive,
     WatchLive,
     WireWish,
 )
@@ -77,8 +74,8 @@ class Scene:
 
     def turn(self) -> None:
         found = self.feed.renew()
-        self.said += [one.sentence for one in found if isinstance(one, NobodyAsked)]
-        self.shown += [one for one in found if isinstance(one, ShownLive)]
+        self.said += [one.sentence for one in found if one.sentence]
+        self.shown += found
 
     def frames(self, for_s: float = 0.0) -> list[Frame]:
         """What leaves in so long a time, on a connection that takes everything."""
@@ -96,7 +93,7 @@ class Scene:
         return [grown(frame.payload) for frame in self.frames(for_s)]
 
     def seen(self) -> None:
-        self.feed.hear(SeenLive(number=self.feed._credit._number))
+        self.feed.hear(SeenLive(number=self.feed._showing._number))
 
     def asked(self, run_id: str = RUN, slot: int = 0) -> dict[str, int]:
         return Asked(slot_of(self.shared, run_id).parent / wanted.FILE, slot, lambda: self.now).lanes()
@@ -283,7 +280,7 @@ class Far:
     def show(self, payload: bytes, kind: int = POSE, slot: int = 0, lane: str = "any", after_s: float = 1.0) -> None:
         self.now += after_s
         said = LiveBatch(run_id=RUN, slot=slot, lane=lane, number=next(self.numbers), kind=kind)
-        self.intake.put(said, shrunk(Cell(1, kind, payload)))
+        self.intake.hear(said, shrunk(Cell(1, kind, payload)))
 
     def of(self, kind: type[Message]) -> list[Message]:
         return [message for message in self.said if isinstance(message, kind)]
@@ -312,7 +309,7 @@ def watched(far: Far) -> Far:
     """Somebody watches ben's agents of slot 0."""
     far.offer(0)
     far.watch("any@ben")
-    assert far.of(WantedLive)[-1].wishes  # type: ignore[attr-defined]
+    assert far.of(WatchLive)[-1].wishes  # type: ignore[attr-defined]
     return far
 
 
@@ -320,12 +317,12 @@ def test_it_is_offered_and_asked_for_only_while_somebody_watches_him(far):
     far.offer(0, 7)
     assert offered(far.shared, RUN, far.wall()) == {0: ("ben",)}, "of a slot that is not there nothing is made"
     far.watch("any", "any@anna")
-    assert far.of(WantedLive) == []
+    assert far.of(WatchLive) == []
     far.watch("any@ben", "t1@ben")
-    (said,) = far.of(WantedLive)
+    (said,) = far.of(WatchLive)
     assert [(wish.slot, wish.lane) for wish in said.wishes] == [(0, "any"), (0, "t1")]
     far.watch()
-    assert far.of(WantedLive)[-1].wishes == ()
+    assert far.of(WatchLive)[-1].wishes == ()
     far.offer()
     far.turn(CHANGE_EVERY_S)
     assert offered(far.shared, RUN, far.wall()) == {}
@@ -382,14 +379,14 @@ def test_of_a_thousand_lanes_and_slots_those_are_let_in_that_are_watched(watched
         watched.show(facts(a=1), FACTS, slot=number % 50 + 1, lane=f"t{number}")
     assert watched.files() == []
     watched.watch(*(f"t{number}@ben" for number in range(50)))
-    assert len(watched.of(WantedLive)[-1].wishes) == MOST_LANES
+    assert len(watched.of(WatchLive)[-1].wishes) == MOST_LANES
 
 
 def test_numbers_that_do_not_rise_end_the_connection(watched):
     said = LiveBatch(run_id=RUN, slot=0, lane="any", number=5, kind=FACTS)
-    watched.intake.put(said, facts())
+    watched.intake.hear(said, facts())
     with pytest.raises(ProtocolError):
-        watched.intake.put(said, facts())
+        watched.intake.hear(said, facts())
 
 
 def send_scene(far: Far, data: bytes) -> int:
@@ -401,14 +398,14 @@ def send_scene(far: Far, data: bytes) -> int:
         for need in asked:
             count += 1
             part = data[need.offset : need.offset + SLICE_BYTES]
-            far.intake.put_slice(SceneSlice(sha256=need.sha256, offset=need.offset), part)
+            far.intake.hear(SceneSlice(sha256=need.sha256, offset=need.offset), part)
         if not asked:
             return count
         far.turn(0.5)
 
 
 def test_a_scene_is_fetched_once_a_batch_names_it(watched):
-    watched.intake.put_slice(SceneSlice(sha256=SCENE_SUM, offset=0), SCENE[:100])
+    watched.intake.hear(SceneSlice(sha256=SCENE_SUM, offset=0), SCENE[:100])
     assert watched.of(NeedScene) == []
     watched.show(pose(1))
     watched.turn()
@@ -420,14 +417,14 @@ def test_a_scene_is_fetched_once_a_batch_names_it(watched):
 
 
 def test_scenes_are_few_and_count_against_the_quota(watched):
-    for number in range(live.MOST_SCENES + 5):
+    for number in range(MOST_SCENES + 5):
         data = number.to_bytes(4, "big") * 100
         watched.show(pose(number, scene=hashlib.sha256(data).hexdigest()))
         watched.turn()
         assert send_scene(watched, data) == 1
-    assert len(list(watched.folder().glob("*.scene"))) == live.MOST_SCENES
+    assert len(list(watched.folder().glob("*.scene"))) == MOST_SCENES
     ring = CELLS * CELL_BYTES
-    assert ring // 2 < watched.inbox.claimed().bytes < ring + 2 * live.MOST_SCENES * 400
+    assert ring // 2 < watched.inbox.claimed().bytes < ring + 2 * MOST_SCENES * 400
 
 
 def test_who_fills_the_quota_shows_nothing(watched):
@@ -448,7 +445,7 @@ def test_a_link_among_the_folders_leads_nowhere(far, tmp_path):
     far.watch("any@ben")
     far.show(facts(a=1), FACTS)
     assert list(elsewhere.iterdir()) == []
-    assert far.of(WantedLive) == []
+    assert far.of(WatchLive) == []
     far.intake.close()
     assert offered(far.shared, RUN, far.wall()) == {}
 
@@ -463,7 +460,7 @@ def test_who_is_held_or_dropped_is_not_shown(watched, how):
         watched.inbox.drop(by="anna", now=watched.wall())
     assert offered(watched.shared, RUN, watched.wall()) == {}
     watched.turn()
-    assert watched.of(WantedLive)[-1].wishes == ()
+    assert watched.of(WatchLive)[-1].wishes == ()
     watched.show(facts(a=2), FACTS)
     assert not watched.folder().exists()
 
@@ -529,7 +526,7 @@ def test_a_policy_goes_before_the_agents_that_wait(connect, published):
         write_ring(published.path, RUN, large[slot], slot=slot)
     watch(client, 0, 1)
     beginning = os.read(client.inn, 1)
-    wait_for(lambda: client.server._waiting and client.server._live._credit._number == 1, "a line that is stuck")
+    wait_for(lambda: client.server._waiting and client.server._live._showing._number == 1, "a line that is stuck")
     publish_one(published, 1, 2)
     client.send(protocol.SeenLive(number=1))
     client.ahead_s += 12.0  # whatever is looked at now and then is due

@@ -25,7 +25,7 @@ from syncd.shared import codec
 from syncd.shared.manifest import MAX_MANIFEST_BYTES, Blob, Manifest
 from syncd.shared.retention import UNLISTED_S
 from syncd.store import Shared, Version, newest, packed, publish, read, read_metrics, versions, write_metrics
-from syncd.wire.transport import Offer
+from syncd.wire.arrivals import Offer
 
 NOW = 1_790_000_000.0
 

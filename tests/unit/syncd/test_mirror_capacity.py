@@ -15,7 +15,7 @@ from syncd.laptop.exchange import Exchange
 from syncd.laptop.mirror import Mirror
 from syncd.outbox import Outbox
 from syncd.store import Shared, newest, versions
-from syncd.wire.transport import News, Offer
+from syncd.wire.arrivals import News, Offer
 
 
 class Server:
@@ -84,8 +84,8 @@ def test_a_disk_that_is_nearly_full_is_left_alone(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("syncd.shared.disk.FREE_SHARE", 1.0)
-        patch.setattr("syncd.shared.disk.FREE_BYTES", 2**80)
+        patch.setattr("syncd.shared.layout.FREE_SHARE", 1.0)
+        patch.setattr("syncd.shared.layout.FREE_BYTES", 2**80)
         with refused("mirror.disk-full"):
             mirrored(server, tmp_path / "mirror", CapacityLimits())
     assert here(tmp_path / "mirror") == []

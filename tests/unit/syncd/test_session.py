@@ -15,10 +15,9 @@ from refused import refused
 from syncd.errors import GoneError, RemoteError, SyncError, UnreachableError
 from syncd.wire import protocol
 from syncd.wire import session as session_module
-from syncd.wire.arrivals import Arrivals
+from syncd.wire.arrivals import Arrivals, News, Offer
 from syncd.wire.protocol import DEAD_AFTER_S, PREAMBLE, Decoder, Frame, Message, encode
 from syncd.wire.session import MAX_NOISE_BYTES, MOST_LIVE, Session
-from syncd.wire.transport import News, Offer
 
 WELCOME = protocol.Welcome(protocol=protocol.PROTOCOL, version="test", contributor="anna", time=0.0, segment_bytes=1000)
 SLOT = "v1/runs/demo-0/0"

@@ -32,8 +32,8 @@ from syncd.shared.reception import (
     receive,
     set_terms,
 )
+from syncd.wire.arrivals import Receipt
 from syncd.wire.outgoing import LOGINS_A_SECOND, MOST_SPREAD_S
-from syncd.wire.transport import Receipt
 
 RUN, OTHER = "demo-0123abcd", "demo-4567cdef"
 DAY = 86_400
