@@ -18,12 +18,22 @@ from typing import TYPE_CHECKING
 
 from anchorleg.files import make_shared_folder
 from syncd.errors import DamagedPolicyError, MissingBlobError, StorageError
-from syncd.shared.accounts import close_to_others, insist_ours
-from syncd.shared.counts import Counts, day_of, given_to, take_back
+from syncd.shared.counts import (
+    Counts,
+    day_of,
+    found_untrue,
+    given_to,
+    held,
+    hold,
+    in_doubt,
+    mark_untrue,
+    note_removed,
+    take_back,
+)
 from syncd.shared.curves import CHUNK_ROWS, GrowingCurve, read_metrics, rows_of_curve, write_metrics
-from syncd.shared.holds import found_untrue, held, hold, in_doubt, mark_untrue, note_removed
+from syncd.shared.deposit import Deposit
 from syncd.shared.inbox import Inbox
-from syncd.shared.incoming import Deposit, Incoming, make_incoming
+from syncd.shared.incoming import Incoming, close_to_others, insist_ours, make_incoming
 from syncd.shared.layout import AVERAGED, Shared, SlotPlace, Version, put, put_json, put_once
 from syncd.shared.manifest import (
     BYTES_A_NUMBER,

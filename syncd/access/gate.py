@@ -22,7 +22,7 @@ from pathlib import Path
 
 from anchorleg.places import own_folder
 from syncd.errors import ConfigError, RefusedError, StorageError
-from syncd.shared.accounts import PREFIX
+from syncd.shared.incoming import PREFIX
 from syncd.shared.layout import NAME
 
 #: Longer than any honest command.

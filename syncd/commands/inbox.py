@@ -117,8 +117,7 @@ def _confirmed(inbox: Inbox) -> bool:
 
 
 def _row(inbox: Inbox) -> dict[str, Any]:
-    from syncd.shared.counts import BOARD_DAYS, by_slot, counts, last_seen
-    from syncd.shared.holds import held
+    from syncd.shared.counts import BOARD_DAYS, by_slot, counts, held, last_seen
 
     now = time.time()
     now_held = held(inbox.path, now)

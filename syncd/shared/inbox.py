@@ -6,9 +6,7 @@
     inbox/<who>/accepted/<run_id>/<slot>/<sha256>      in use; stays until two checkpoints have its rows
     inbox/<who>/quarantine/<run_id>/<slot>/<sha256>    refused, with <sha256>.reason.json beside it
     inbox/<who>/verdicts/<sha256>.json                 the answer, until the contributor has fetched it
-    inbox/<who>/counts/  dropped.json  seen.json       `syncd.shared.counts`
-    inbox/<who>/held.json                              `syncd.shared.holds`
-    inbox/<who>/untrue/<run_id>/<slot>.json          likewise
+    inbox/<who>/counts/  dropped.json  seen.json  held.json  untrue/    `syncd.shared.counts`
     inbox/<who>/live/<run_id>/<slot>/                  agents that may be watched (`syncd.shared.offers`)
 
 Every move is one rename, and what explains it is written before it: after a kill at any point each segment lies in
@@ -30,8 +28,7 @@ from pydantic import BaseModel, ConfigDict
 
 from anchorleg.files import fsync_folder, make_shared_folder
 from anchorleg.live.wanted import LANE
-from syncd.shared import holds
-from syncd.shared.counts import Counts, note
+from syncd.shared.counts import Counts, note, release
 from syncd.shared.layout import (
     NAME,
     SHA256,
@@ -189,7 +186,7 @@ class Inbox:
 
         `without`: sums of segments whose answers it has.
         """
-        files = [file for file in verdict_files(self.path / "verdicts") if file.path.stem not in without]
+        files = verdict_files(self.path / "verdicts", without)
         files.sort(key=lambda file: (file.arrived_at, file.path.name))
         found = (read_hint(InboxVerdict, file.path) for file in files[: self.limits.verdicts])
         return [verdict for verdict in found if verdict is not None]
@@ -272,7 +269,7 @@ class Inbox:
 
     def readmit(self) -> bool:
         """Take the contributor back; whether it was dropped or held. What is in quarantine stays there."""
-        was_dropped, was_held = self.is_dropped, holds.release(self.path)
+        was_dropped, was_held = self.is_dropped, release(self.path)
         if was_dropped:
             (self.path / "dropped.json").unlink(missing_ok=True)
         if was_dropped or was_held:
@@ -326,6 +323,11 @@ def live_files(folder: Path) -> list[FoundFile]:
     return regular_files(folder, _LIVE.fullmatch)
 
 
-def verdict_files(folder: Path) -> list[FoundFile]:
-    """The answers that lie in an inbox's `verdicts/`."""
-    return regular_files(folder, lambda name: name.endswith(".json") and SHA256.fullmatch(name.removesuffix(".json")))
+def verdict_files(folder: Path, without: Container[str] = ()) -> list[FoundFile]:
+    """The answers that lie in an inbox's `verdicts/`, without those on the segments with these sums."""
+
+    def is_one(name: str) -> bool:
+        sha256 = name.removesuffix(".json")
+        return sha256 != name and SHA256.fullmatch(sha256) is not None and sha256 not in without
+
+    return regular_files(folder, is_one)

@@ -1,60 +1,147 @@
-"""Where other accounts of the same machine (or of one cluster) put experience, and how it comes into their inboxes.
+"""What other accounts of the same machine (or of one cluster) give, on the side of the shared folder's owner.
 
 ::
 
-    incoming/<run_id>/<slot>/<sha256>.<chance>        put there by a member of the folder's group, whole, by a rename
-    incoming/<run_id>/<slot>/<sha256>.<chance>.asked  the same, of somebody who will look into the inbox for the verdict
-    incoming/<run_id>/<slot>/.<chance>.tmp            being written
+    incoming/<run_id>/<slot>/<sha256>.<chance>   put there by a member of the folder's group, whole, by a rename
+    incoming/<run_id>/<slot>/.<chance>.tmp       being written
+    accounts/<uid>.json    {"inbox": "user-ben"}: written once, by the learner that first took something of it
 
 The folder belongs to the learner's account. It is setgid and sticky (3770): a member of the group may add files, and
 only their own account or the learner's may move or delete them. Everything else in the shared folder is 2750: members
 read it. So nobody needs to be trusted: a policy, an inbox or somebody else's segment cannot be replaced. Nor is
 somebody else at a segment's name first: the eight hexadecimal digits of chance in it are seen nowhere before.
 
-Who gave a segment is what the file system says of the file's owner, never what its writer says
-(`syncd.shared.accounts`). The learner copies what it takes into its own inbox folder, so that a process that still
-has the file open changes nothing.
+Who gave a segment is what the file system says of the file's owner, never what its writer says. What the account is
+called is for people: a name may change, or not be told for a while (a directory service that is down), and an account
+that was dropped must not come back by that. The learner copies what it takes into its own inbox folder, so that a
+process that still has the file open changes nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import grp
 import hashlib
+import itertools
+import json
 import os
+import pwd
 import re
-import secrets
 import stat
-import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from anchorleg.files import fsync_folder, is_a_groups, make_shared_folder
-from syncd.errors import StorageError
-from syncd.shared.accounts import called, claim_inbox, inbox_of
-from syncd.shared.counts import Counts, counts
+from anchorleg.files import is_a_groups, make_shared_folder, read_json_or_none
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox
-from syncd.shared.layout import Shared
-from syncd.shared.reception import Quota, Reception, Refusal, Stored, receive, spent, terms_of
+from syncd.shared.layout import NAME, Shared, folder_names, put_once
+from syncd.shared.reception import Quota, Reception, Refusal, Stored, receive
 
+#: How the inboxes of accounts are called. No restricted key may be.
+PREFIX = "user-"
 #: Setgid, sticky, members of the group may add; others see nothing.
 INCOMING_MODE = 0o3770
 #: What one account may leave here for one slot: half a minute of what a learner judges, 250,000 steps.
 MAX_WAITING = 500
-#: Names that a learner looks at in one round (removing one takes 0.1 ms), and a giver that counts its own.
+#: Names that a learner looks at in one round: removing one takes 0.1 ms.
 LOOKS = 500
-MAX_LISTED = 20_000
 #: A file that is none of ours, or that its writer did not finish.
 ABANDONED_S = 600.0
-#: How long a count of what waits is believed.
-USAGE_BELIEVED_S = 2.0
-_ASKED = ".asked"
-_GIVEN = re.compile(rf"[0-9a-f]{{64}}\.[0-9a-f]{{8}}({re.escape(_ASKED)})?")
+#: The last part was told by earlier versions.
+_GIVEN = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{8}(\.asked)?")
 #: What is wrong with a file itself: a link, no permission, no regular file.
 _ITS_OWN_FAULT = (errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENXIO)
+
+
+def called(uid: int) -> str:
+    """What the inbox of account `uid` is called, unless that is another one's already."""
+    try:
+        name = PREFIX + pwd.getpwuid(uid).pw_name
+    except KeyError:
+        name = ""
+    return name if NAME.fullmatch(name) else f"{PREFIX}{uid}"
+
+
+def inbox_of(shared: Shared, uid: int) -> Inbox | None:
+    """The inbox of account `uid`; None where nothing of it was taken yet. Errors: OSError."""
+    who = _noted(shared.accounts / f"{uid}.json")
+    return Inbox.of(shared, who) if who is not None else None
+
+
+def claim_inbox(shared: Shared, uid: int) -> Inbox:
+    """The inbox of account `uid`, from now on whatever it is called. For the folder's owner. Errors: OSError."""
+    make_shared_folder(shared.accounts)
+    _insist_ours(shared.accounts)
+    found = inbox_of(shared, uid)
+    if found is None:
+        taken = {_noted(path) for path in shared.accounts.glob("*.json")}
+        names = itertools.chain([called(uid)], (f"{PREFIX}{uid}-{number}" for number in itertools.count(1)))
+        who = next(name for name in names if name not in taken)
+        put_once(shared.accounts / f"{uid}.json", json.dumps({"inbox": who}).encode())
+        found = inbox_of(shared, uid)  # another slot's learner may have been quicker
+    if found is None:
+        raise OSError(errno.EIO, "it does not say whose inbox it is", str(shared.accounts / f"{uid}.json"))
+    return found
+
+
+def _noted(path: Path) -> str | None:
+    value = read_json_or_none(path)
+    who = value.get("inbox") if isinstance(value, dict) else None
+    return who if isinstance(who, str) and NAME.fullmatch(who) else None
+
+
+def is_ours(shared: Shared) -> bool:
+    """Whether the account that runs this owns the shared folder. Errors: OSError where there is none."""
+    top = shared.path / "v1"
+    return os.stat(top if top.exists() else shared.path).st_uid == os.geteuid()
+
+
+def insist_ours(inbox: Inbox) -> None:
+    """Errors: OSError where another account made this inbox: what lies there is whatever it likes."""
+    _insist_ours(inbox.path.parent, inbox.path)
+
+
+def _insist_ours(*folders: Path) -> None:
+    for folder in folders:
+        if os.lstat(folder).st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "it belongs to another account: move it away", str(folder))
+
+
+def close_to_others(shared: Shared) -> list[str]:
+    """Take away everybody else's right to write where inboxes are; what cannot be mended, in one sentence each.
+
+    For the folder's owner. Errors: OSError.
+    """
+    told = [_close(shared.path.parent, only_look=True), *map(_close, _guarded(shared))]
+    return [sentence for sentence in told if sentence is not None]
+
+
+def _guarded(shared: Shared) -> Iterator[Path]:
+    yield from (shared.path, shared.path / "v1", shared.runs, shared.accounts, shared.incoming_folder)
+    yield shared.inbox_folder
+    for folder, names, _ in os.walk(shared.inbox_folder):
+        real = folder_names(Path(folder))  # no links; and what is another's is not looked into
+        names[:] = [name for name in real if os.lstat(Path(folder, name)).st_uid == os.geteuid()]
+        yield from (Path(folder, name) for name in names)
+
+
+def _close(folder: Path, *, only_look: bool = False) -> str | None:
+    try:
+        status = os.lstat(folder)
+    except FileNotFoundError:
+        return None
+    mode = stat.S_IMODE(status.st_mode)
+    others_write = mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if status.st_uid == os.geteuid():
+        if others_write and stat.S_ISDIR(status.st_mode) and not only_look:
+            os.chmod(folder, mode & ~others_write)
+    elif others_write and not mode & stat.S_ISVTX:
+        return (
+            f"others can put something else in the place of what lies in {folder}, which is not yours (mode {mode:o}): "
+            "choose a collaboration.shared_dir of your own, or ask its owner for chmod +t"
+        )
+    return None
 
 
 def make_incoming(shared: Shared, run_id: str, slot: int) -> bool:
@@ -66,141 +153,6 @@ def make_incoming(shared: Shared, run_id: str, slot: int) -> bool:
     if stat.S_IMODE(os.stat(folder).st_mode) != INCOMING_MODE:
         os.chmod(folder, INCOMING_MODE)
     return True
-
-
-class Deposit:
-    """The giver's side: puts segments into `incoming/` as the account that runs this.
-
-    `who`: what its inbox is called. `is_dropped`: the folder's owner takes nothing from this account any more, as
-    far as was seen lately. `most_waiting`: segments in one slot's folder.
-    """
-
-    def __init__(
-        self, shared: Shared, clock: Callable[[], float] = time.monotonic, most_waiting: int = MAX_WAITING
-    ) -> None:
-        self.is_dropped = False
-        self.most_waiting = most_waiting
-        self._shared = shared
-        inbox = self.inbox()
-        self.who = called(os.geteuid()) if inbox is None else inbox.who
-        self._clock = clock
-        self._waiting: dict[Path, int] = {}
-        self._spent: Refusal | None = None
-        self._counted_at: dict[Path, float] = {}
-
-    def inbox(self) -> Inbox | None:
-        """The inbox of this account; None before the learner has taken anything of it. Errors: OSError."""
-        return inbox_of(self._shared, os.geteuid())
-
-    def has_room(self, run_id: str, slot: int) -> bool:
-        """Whether `offer` would take one. Errors: StorageError, as there."""
-        folder = self._shared.incoming(run_id, slot)
-        with self._explained(folder, run_id, slot):
-            self._count(folder)
-        return self._is_open(folder)
-
-    def offer(self, run_id: str, slot: int, data: bytes, *, asks: bool = False) -> bool:
-        """Put a segment there, durably; False where as many wait as may, or where this account was dropped.
-
-        `asks`: somebody will look into the inbox for the verdict.
-        Errors: StorageError with one sentence: the folder is not there or not for us, the disk is full, or this account
-        has given what one may give a day.
-        """
-        folder = self._shared.incoming(run_id, slot)
-        with self._explained(folder, run_id, slot):
-            self._count(folder)
-            if self._spent is not None:
-                raise StorageError("incoming.spent", sentence=self._spent.sentence)
-            if not self._is_open(folder):
-                return False
-            _write_whole(folder / name_of(hashlib.sha256(data).hexdigest(), asks=asks), data)
-        self._waiting[folder] += 1
-        return True
-
-    @contextlib.contextmanager
-    def _explained(self, folder: Path, run_id: str, slot: int) -> Iterator[None]:
-        try:
-            yield
-        except FileNotFoundError as error:
-            raise StorageError("incoming.closed", slot=slot, run_id=run_id) from error
-        except PermissionError as error:
-            raise StorageError("incoming.not-a-member", who=self.who, path=folder, hint=_who_may(folder)) from error
-        except OSError as error:
-            raise StorageError("storage.unwritable", path=folder, why=error.strerror) from error
-
-    def count(self) -> int:
-        """How many segments of ours wait in the folders that were written to, as counted lately."""
-        for folder in list(self._waiting):
-            with contextlib.suppress(OSError):
-                self._count(folder)
-        return sum(self._waiting.values())
-
-    def judged(self) -> Counts:
-        """What became of everything that this account ever gave to this shared folder, and that was judged."""
-        inbox = self.inbox()
-        return Counts() if inbox is None else counts(inbox.path)
-
-    def _is_open(self, folder: Path) -> bool:
-        return self._waiting[folder] < self.most_waiting and not self.is_dropped
-
-    def _count(self, folder: Path) -> None:
-        """Count what waits in `folder`, unless that was done just now. Errors: OSError."""
-        now = self._clock()
-        if now - self._counted_at.get(folder, float("-inf")) < USAGE_BELIEVED_S:
-            return
-        with os.scandir(folder) as entries:
-            self._waiting[folder] = sum(map(_is_mine, islice(entries, MAX_LISTED)))
-        self._counted_at[folder] = now
-        inbox = self.inbox()
-        self.is_dropped = inbox is not None and inbox.is_dropped
-        run_id = folder.parent.name
-        most = terms_of(self._shared.runs, run_id).rows_per_day
-        self._spent = spent(inbox, run_id, most, time.time()) if inbox is not None else None
-
-
-def name_of(sha256: str, *, asks: bool = False) -> str:
-    """What a segment is called in its slot's folder: another name each time, where nobody else can be first."""
-    return f"{sha256}.{secrets.token_hex(4)}{_ASKED * asks}"
-
-
-def _is_mine(entry: os.DirEntry[str]) -> bool:
-    with contextlib.suppress(FileNotFoundError):
-        return entry.stat(follow_symlinks=False).st_uid == os.geteuid()
-    return False
-
-
-def _sum_in(name: str) -> str:
-    return name.partition(".")[0]
-
-
-def _write_whole(final: Path, data: bytes) -> None:
-    temporary = final.with_name(f".{secrets.token_hex(8)}.tmp")  # it is seen before the rename: it tells no name
-    try:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
-        with open(fd, "wb") as file:
-            os.fchmod(fd, 0o640)  # the learner reads it as a member of the group, whatever our umask is
-            file.write(data)
-            file.flush()
-            os.fsync(fd)
-        os.rename(temporary, final)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
-    fsync_folder(final.parent)
-
-
-def _who_may(folder: Path) -> str:
-    """What to do about a folder that we may not write into."""
-    try:
-        gid = os.stat(folder).st_gid
-    except OSError:
-        return "ask its owner whether a folder above it is closed to you"
-    try:
-        name = grp.getgrgid(gid).gr_name
-    except KeyError:
-        name = str(gid)
-    return f"it is for the group {name}; ask to be let in, then log in again"
 
 
 class Incoming:
@@ -227,12 +179,12 @@ class Incoming:
     def collect(self, most: int, *, now: float) -> list[str]:
         """Read at most `most` waiting segments, and copy the good ones into their givers' inboxes.
 
-        What an inbox has no room for stays. `now`: unix seconds. Returns the sums of those that are in an inbox now,
-        and about whose verdict nobody asks. Errors: OSError.
+        What an inbox has no room for stays. `now`: unix seconds. Returns the sums of those that are in an inbox now.
+        Errors: OSError.
         """
         self._look(now)
         quotas: dict[int, Quota] = {}
-        unasked: list[str] = []
+        taken: list[str] = []
         turns = deque(self._lines)
         while turns and most > 0:
             uid = turns.popleft()
@@ -244,14 +196,14 @@ class Incoming:
                 continue  # no room for this giver now
             _remove(self._folder / name)
             most -= 1
-            if isinstance(answer, Stored) and not name.endswith(_ASKED):
-                unasked.append(_sum_in(name))
+            if isinstance(answer, Stored):
+                taken.append(_sum_in(name))
             del line[name]
             if line:
                 turns.append(uid)
             else:
                 del self._lines[uid]
-        return unasked
+        return taken
 
     def _look(self, now: float) -> None:
         found = []
@@ -294,6 +246,10 @@ class Incoming:
         finally:
             if seen < LOOKS:
                 self.close()
+
+
+def _sum_in(name: str) -> str:
+    return name.partition(".")[0]
 
 
 def _take(

@@ -6,7 +6,7 @@
     $SHARED/v1/runs/<run_id>/<slot>/averaged/                        the same of the averaged policies, without metrics/
     $SHARED/v1/inbox/<who>/                                          see `syncd.shared.inbox`
     $SHARED/v1/incoming/<run_id>/<slot>/                             see `syncd.shared.incoming`
-    $SHARED/v1/accounts/                                             see `syncd.shared.accounts`
+    $SHARED/v1/accounts/                                             see `syncd.shared.incoming`
 
 A laptop's mirror has the same `v1/runs` tree. Everything here is a path or the making of one; nothing is judged.
 """

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from anchorleg.files import make_shared_folder, sweep_temporary
 from anchorleg.live.wanted import scene_name
-from syncd.shared.holds import held
+from syncd.shared.counts import held
 from syncd.shared.inbox import Inbox, live_files
 from syncd.shared.layout import SLOT, Shared, files_in, folder_names, put
 

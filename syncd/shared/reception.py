@@ -20,9 +20,8 @@ from pydantic import BaseModel, ConfigDict
 
 from anchorleg.files import make_shared_folder
 from anchorleg.words import roughly, sized
-from syncd.shared.counts import day_ends_at, rows_today
+from syncd.shared.counts import day_ends_at, held, rows_today
 from syncd.shared.curves import read_metrics
-from syncd.shared.holds import held
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox, State, Usage
 from syncd.shared.layout import NAME, SHA256, SLOT, Shared, SlotPlace, is_nearly_full, put, put_json, read_hint
 
@@ -214,10 +213,11 @@ def _unmet(inbox: Inbox, place: SlotPlace, version: str | None, now: float) -> R
     if version is not None and terms.oldest_client is not None and is_too_old(version, terms.oldest_client):
         words = f"experience is taken of anchorleg {terms.oldest_client} and later, and this is {version}"
         return Refusal("version", words, VERSION_RETRY_S)
-    if (needless := not_needed(place, now)) is not None:
-        reason = "not_needed" if needless.retry_after_s is None else "full"
-        words = f"slot {place.slot} of {place.run_id} needs nothing of others: {needless.why}"
-        return Refusal(reason, words, needless.retry_after_s)
+    rows = read_metrics(place, INTAKE, parts=1)
+    if rows and (needless := not_needed(rows[-1], now)) is not None:
+        why, retry_after_s = needless
+        reason = "not_needed" if retry_after_s is None else "full"
+        return Refusal(reason, f"slot {place.slot} of {place.run_id} needs nothing of others: {why}", retry_after_s)
     return spent(inbox, place.run_id, terms.rows_per_day, now)
 
 
@@ -230,30 +230,18 @@ def spent(inbox: Inbox, run_id: str, rows_per_day: int | None, now: float) -> Re
     return Refusal("day_quota", f"{words}; from 00:00 UTC on, in {roughly(left_s)}, more is taken", left_s)
 
 
-@dataclass(frozen=True)
-class NotNeeded:
-    """Nothing of others is needed: why, as the end of a sentence, and when to ask again (None: never)."""
-
-    why: str
-    retry_after_s: float | None
-
-
-def not_needed(place: SlotPlace, now: float) -> NotNeeded | None:
-    """Whether the slot has said that it can use nothing. `now`: unix seconds of this side's clock. Errors: OSError."""
-    rows = read_metrics(place, INTAKE, parts=1)
-    return judged(rows[-1], now) if rows else None
-
-
-def judged(row: Mapping[str, Any], now: float) -> NotNeeded | None:
-    """`not_needed`, of the row that the slot wrote last. Pure."""
+def not_needed(row: Mapping[str, Any], now: float) -> tuple[str, float | None] | None:
+    """Whether a slot can use nothing, by the row that it wrote last: why, as the end of a sentence, and when to ask
+    again (None: never). `now`: unix seconds of this side's clock. Pure.
+    """
     at = row.get("at")
     age = abs(now - at) if isinstance(at, int | float) else float("inf")
     if row.get("over") is True:
-        return NotNeeded("its training is complete", OVER_RETRY_S if age < LENGTHENED_S else None)
+        return "its training is complete", OVER_RETRY_S if age < LENGTHENED_S else None
     if row.get("takes") is False:
-        return NotNeeded("it cannot learn from experience of others", None)
+        return "it cannot learn from experience of others", None
     if row.get("full") is True and age < BELIEVED_S:
-        return NotNeeded("it has all that it can use for now", NOT_NEEDED_RETRY_S)
+        return "it has all that it can use for now", NOT_NEEDED_RETRY_S
     return None
 
 

@@ -17,15 +17,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from syncd.errors import ProtocolError, UnreachableError
-from syncd.shared.accounts import is_ours
 from syncd.shared.counts import note_seen
-from syncd.shared.guests import Guest
+from syncd.shared.deposit import Deposit
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox
+from syncd.shared.incoming import is_ours
 from syncd.shared.layout import Shared
 from syncd.wire import protocol
+from syncd.wire.answers import Uploads, file_frames, news_frames, saved, spread_s, standing_of
 from syncd.wire.feed import Feed, Pace
 from syncd.wire.live import NOT_HERE, LiveFeed, LiveIntake
-from syncd.wire.outgoing import file_frames, news_frames, saved, spread_s, standing_of
 from syncd.wire.protocol import (
     DEAD_AFTER_S,
     MAX_ENTRIES,
@@ -36,7 +36,6 @@ from syncd.wire.protocol import (
     Message,
     encode,
 )
-from syncd.wire.uploads import Uploads
 
 #: What waits to be taken by the client, at most: one frame above it. More would delay pings and news.
 BUFFER_BYTES = MAX_PAYLOAD_BYTES
@@ -90,7 +89,7 @@ class Server:
         self._intake: LiveIntake | None = None
         self._inbox_of: Inbox | None = None
         self._version: str | None = None
-        self._inbox: Inbox | Guest | None = None
+        self._inbox: Inbox | Deposit | None = None
         self._uploads = Uploads(None)
         self._verdicts = Pace(VERDICTS_EVERY_S)
         self._verdicts_told: set[str] = set()
@@ -232,7 +231,7 @@ class Server:
             self._look_for_verdicts(self._inbox)
             self._verdicts.took(self._clock(), self._clock() - now)
 
-    def _look_for_verdicts(self, inbox: Inbox | Guest) -> None:
+    def _look_for_verdicts(self, inbox: Inbox | Deposit) -> None:
         try:
             found = [verdict for verdict in inbox.verdicts() if verdict.sha256 not in self._verdicts_told]
         except OSError as error:
@@ -351,7 +350,7 @@ class Server:
             return
         with contextlib.suppress(OSError):
             if not is_ours(self._shared):
-                self._inbox = Guest(self._shared, self._clock) if self._shared.incoming_folder.is_dir() else None
+                self._inbox = Deposit(self._shared) if self._shared.incoming_folder.is_dir() else None
             else:
                 path = self._inbox_of.path
                 nearest = next(above for above in (path, *path.parents) if os.path.exists(above))

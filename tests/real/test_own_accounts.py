@@ -23,10 +23,9 @@ from sshd import Laptop, Sshd
 from syncd.remote import Remote
 from syncd.shared import counts, reception  # noqa: F401 - loaded before a child becomes an account that cannot read them
 from syncd.shared import incoming as incoming_module
-from syncd.shared.accounts import close_to_others
 from syncd.shared.counts import Counts
 from syncd.shared.inbox import Inbox
-from syncd.shared.incoming import Incoming, make_incoming
+from syncd.shared.incoming import Incoming, close_to_others, make_incoming
 from syncd.shared.layout import Shared
 from syncd.transports.factory import open_transport
 from syncd.wire.arrivals import Receipt

@@ -16,7 +16,7 @@ from watching import client_env, syncd, watching
 
 from syncd.access.settings import Settings, store_settings
 from syncd.remote import Remote
-from syncd.shared.holds import hold
+from syncd.shared.counts import hold
 from syncd.shared.inbox import Inbox
 from syncd.store import Shared
 

@@ -91,7 +91,6 @@ class Ingester(InflowSource):
         self._is_closed = False
         self._incoming: store.Incoming | None = None
         self._standing = ContributorStanding()
-        self._handed: set[str] = set()  # segments of other accounts' jobs: nobody fetches their verdicts
 
     @property
     def has_something(self) -> bool:
@@ -143,7 +142,7 @@ class Ingester(InflowSource):
         if self._incoming is None and store.make_incoming(*slot):
             self._incoming = store.Incoming(*slot)
         if self._incoming is not None:
-            self._handed.update(self._incoming.collect(most, now=self._clock()))
+            self._incoming.collect(most, now=self._clock())
 
     def _judge_some(self, judged: int) -> int:
         self.notice.look()
@@ -203,9 +202,6 @@ class Ingester(InflowSource):
         """Judge one file and move it where it belongs. Errors: OSError, not of the file's own making."""
         with contextlib.suppress(FileNotFoundError):  # moved meanwhile, by the owner's `drop` or by hand
             self._sort(inbox, path)
-        if path.name in self._handed:
-            self._handed.discard(path.name)
-            inbox.acknowledge([path.name])
 
     def _sort(self, inbox: store.Inbox, path: Path) -> None:
         if (inbox.who, path.name) in self._taken:

@@ -203,7 +203,7 @@ class Removals:
     rows out at a barrier. `take_out` and `put_back` are for the loop; the rest is for the reader's thread, and raises
     OSError.
 
-    That something was not true is written down (`syncd.shared.holds`) before anything is done about it, and then what
+    That something was not true is written down (`syncd.shared.counts`) before anything is done about it, and then what
     checkpoint is the first without the rows: a job may end, or be killed, before its loop comes to it, and a later one
     may go on from an older checkpoint. `start`: (attempt, step) of the checkpoint that was gone on from. `why`: of whom
     rows had to leave.

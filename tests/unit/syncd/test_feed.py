@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from leftovers import descriptors_below
 from policies import RUN, publish_one
-from syncd.wire.pacing import IDLE_SHARE, MOST_PAUSE_S
 
 from syncd import store
-from syncd.wire.feed import FULL_EVERY_S, LOOK_EVERY_S, RETRIES, Feed
+from syncd.wire.feed import FULL_EVERY_S, IDLE_SHARE, LOOK_EVERY_S, MOST_PAUSE_S, RETRIES, Feed
 from syncd.wire.protocol import File
 from syncd.wire.tree import Folder, open_file
 

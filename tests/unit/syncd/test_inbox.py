@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 
 from anchorleg.files import LEFT_BEHIND_S
 from syncd.cli import app
-from syncd.shared import holds
-from syncd.shared.counts import Counts, counts, note
+from syncd.shared.counts import Counts, counts, held, hold, note
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox, InboxLimits
 from syncd.shared.layout import Shared
 from syncd.shared.reception import RECOUNT_S, Quota, Reception, Refusal, Stored, receive
@@ -149,14 +148,14 @@ class TestArriving:
     def test_who_is_held_is_refused_for_a_while_longer_each_time(self, inbox):
         now = time.time()
         for times, hours in enumerate((1, 2, 4, 8, 16, 24, 24), 1):
-            made = holds.hold(inbox.path, "too much of it is none", now=now)
+            made = hold(inbox.path, "too much of it is none", now=now)
             assert (made.times, made.until - now) == (times, hours * 3600)
         refusal = receive(inbox, RUN, 0, sha(b"a"), 1)
         assert (refusal.reason, refusal.retry_after_s) == ("held", 600.0)
         assert "too much of it is none" in refusal.sentence
-        assert holds.held(inbox.path, now + 24 * 3600) is None
-        assert holds.held(inbox.path, now - 10) is None  # a clock that was set back holds nobody for ever
-        assert holds.hold(inbox.path, "…", now=now + 9 * DAY).times == 1
+        assert held(inbox.path, now + 24 * 3600) is None
+        assert held(inbox.path, now - 10) is None  # a clock that was set back holds nobody for ever
+        assert hold(inbox.path, "…", now=now + 9 * DAY).times == 1
         assert inbox.readmit()
         assert not inbox.readmit()
         arrive(inbox, b"a")

@@ -1,19 +1,31 @@
-"""What other accounts of the machine put into a shared folder, and how the learner takes it."""
+"""What other accounts of the machine put into a shared folder, how the learner takes it, and whose inbox is
+whose.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import os
+import pwd
 import shutil
 import stat
+from types import SimpleNamespace
 
 import pytest
 
 from syncd.shared import incoming as incoming_module
-from syncd.shared.accounts import called
+from syncd.shared.deposit import Deposit
 from syncd.shared.inbox import Inbox, InboxLimits
-from syncd.shared.incoming import INCOMING_MODE, Deposit, Incoming, make_incoming
+from syncd.shared.incoming import (
+    INCOMING_MODE,
+    Incoming,
+    called,
+    claim_inbox,
+    close_to_others,
+    inbox_of,
+    make_incoming,
+)
 from syncd.shared.layout import Shared
 
 RUN = "demo-0123abcd"
@@ -85,20 +97,20 @@ def test_nobody_is_at_a_segments_name_first(shared, monkeypatch):
         seen.append({path.name for path in folder.iterdir()})
         real_fsync(fd)
 
-    for name in (sum_of(data), f"{sum_of(data)}.asked"):
+    for name in (sum_of(data), f"{sum_of(data)}.eve"):
         (folder / name).write_bytes(b"of somebody else")
         os.chown(folder / name, ANN, -1)
     there = {path.name for path in folder.iterdir()}
-    monkeypatch.setattr(incoming_module.os, "fsync", synced)
-    for asks in (False, True):
-        assert Deposit(shared).offer(RUN, 0, data, asks=asks)
+    monkeypatch.setattr(os, "fsync", synced)
+    for _ in range(2):
+        assert Deposit(shared).offer(RUN, 0, data)
     monkeypatch.undo()
     made = {path.name for path in folder.iterdir()} - there
     assert len(made) == 2
     (while_written,) = seen[0] - there
     assert sum_of(data) not in while_written
     assert not [name for name in made if name.split(".")[1] in while_written]
-    assert collect(shared) == [sum_of(data)]
+    assert set(collect(shared)) == {sum_of(data)}
     assert waiting(shared, ME) == {data}
 
 
@@ -203,3 +215,73 @@ def test_nothing_of_who_was_dropped_is_opened(shared, monkeypatch):
     monkeypatch.setattr(incoming_module, "_take", None)
     assert collect(shared) == []
     assert list(shared.incoming(RUN, 0).iterdir()) == []
+
+
+@pytest.fixture
+def names(monkeypatch):
+    """uid → name, as the machine's directory tells it; a test changes it."""
+    told = {ANN: "ann"}
+
+    def getpwuid(uid):
+        return SimpleNamespace(pw_name=told[uid])
+
+    monkeypatch.setattr(pwd, "getpwuid", getpwuid)
+    return told
+
+
+def test_an_account_keeps_its_inbox_when_it_is_renamed_or_its_name_is_not_told(shared, names):
+    assert inbox_of(shared, ANN) is None
+    assert claim_inbox(shared, ANN).who == "user-ann"
+    names[ANN] = "anna"
+    assert claim_inbox(shared, ANN).who == inbox_of(shared, ANN).who == "user-ann"
+    del names[ANN]
+    assert claim_inbox(shared, ANN).who == "user-ann"
+
+
+def test_who_is_called_as_somebody_was_before_gets_an_inbox_of_its_own(shared, names):
+    claim_inbox(shared, ANN).drop(by="the owner", now=1.0)
+    names[BOB] = "ann"
+    assert claim_inbox(shared, BOB).who == f"user-{BOB}-1"
+    assert not inbox_of(shared, BOB).is_dropped
+
+
+def test_what_the_group_could_write_is_closed(shared):
+    inbox = Inbox.of(shared, "ben")
+    (inbox.path / "verdicts").mkdir(parents=True)
+    slot = shared.incoming(RUN, 0)
+    open_ones = [shared.path, shared.path / "v1", shared.inbox_folder, inbox.path, inbox.path / "verdicts"]
+    for folder in open_ones:
+        folder.chmod(0o2777)
+    slot.chmod(0o3770)
+    assert close_to_others(shared) == []
+    assert {stat.S_IMODE(folder.stat().st_mode) for folder in open_ones} == {0o2755}
+    assert stat.S_IMODE(slot.stat().st_mode) == 0o3770
+
+
+@as_root
+def test_an_open_folder_of_somebody_elses_is_said_and_a_sticky_one_is_safe(shared):
+    os.chown(shared.path, ANN, -1)
+    shared.path.chmod(0o2770)
+    (sentence,) = close_to_others(shared)
+    assert f"what lies in {shared.path}, which is not yours (mode 2770)" in sentence
+    shared.path.chmod(0o3770)
+    assert close_to_others(shared) == []
+
+
+@as_root
+def test_nobody_else_says_whose_inbox_it_is(shared, names):
+    shared.accounts.mkdir()
+    (shared.accounts / f"{BOB}.json").write_text('{"inbox": "user-ann"}')
+    os.chown(shared.accounts, BOB, -1)
+    with pytest.raises(PermissionError, match="belongs to another account"):
+        claim_inbox(shared, BOB)
+
+
+def test_no_link_is_followed_when_folders_are_closed(shared, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "inner").mkdir()
+    (elsewhere / "inner").chmod(0o777)
+    shared.inbox_folder.mkdir()
+    (shared.inbox_folder / "ben").symlink_to(elsewhere)
+    close_to_others(shared)
+    assert stat.S_IMODE((elsewhere / "inner").stat().st_mode) == 0o777

@@ -262,27 +262,3 @@ def test_a_contributor_is_heard_of_by_connecting_and_a_mere_reader_gets_no_inbox
         assert client.receive(protocol.Welcome).message.contributor == hello.client
     assert last_seen(store.Inbox.of(shared, "anna").path) is not None
     assert not store.Inbox.of(shared, "rita").path.exists()
-
-
-def test_a_limit_on_the_bandwidth_is_kept_and_delays_no_ping(connect, shared):
-    """Its clock is the test's: a second frame leaves when the first has been paid for, not before."""
-    publish_one(shared, 1, 1)
-    big = shared.slot(RUN, 0).path / "blobs" / "aa" / ("a" * 64)
-    big.parent.mkdir(parents=True)
-    big.write_bytes(b"x" * (2 * MAX_PAYLOAD_BYTES))
-    client = connect()
-    now = [time.monotonic()]
-    client.clock = lambda: now[0]
-    kib = MAX_PAYLOAD_BYTES // 1024
-    client.send(HELLO.model_copy(update={"bwlimit": kib}))
-    client.receive(protocol.Welcome)
-    client.send(protocol.Get(key="1", path=big.relative_to(shared.path).as_posix(), offset=0))
-    assert client.receive(protocol.Data).message.offset == 0
-    for n in range(3):
-        client.send(protocol.Ping(n=n))
-        frame = client.receive(Message)
-        assert frame.message == protocol.Pong(n=n)
-    now[0] += 1.1  # 256 KiB and the frame's header
-    assert client.receive(protocol.Data).message.offset == MAX_PAYLOAD_BYTES
-    now[0] += 1.1
-    assert client.receive(protocol.End).message.bytes == 2 * MAX_PAYLOAD_BYTES

@@ -28,12 +28,12 @@ from syncd.shared.reception import (
     Refusal,
     Terms,
     is_too_old,
-    judged,
+    not_needed,
     receive,
     set_terms,
 )
+from syncd.wire.answers import LOGINS_A_SECOND, MOST_SPREAD_S
 from syncd.wire.arrivals import Receipt
-from syncd.wire.outgoing import LOGINS_A_SECOND, MOST_SPREAD_S
 
 RUN, OTHER = "demo-0123abcd", "demo-4567cdef"
 DAY = 86_400
@@ -111,11 +111,11 @@ class TestWhatIsNeeded:
         ],
     )
     def test_a_slot_that_can_use_nothing_is_known_by_its_word(self, changes, words, retry):
-        found = judged(OWN | changes, NOW)
+        found = not_needed(OWN | changes, NOW)
         assert (found is None) == (words is None)
         if found is not None:
-            assert words in found.why
-            assert found.retry_after_s == retry
+            assert words in found[0]
+            assert found[1] == retry
 
     def test_who_is_not_needed_is_answered_so_and_nothing_is_begun(self, shared, inbox):
         store.write_metrics(shared.slot(RUN, 0), INTAKE, [OWN | {"full": True}])

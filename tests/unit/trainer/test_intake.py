@@ -541,17 +541,16 @@ class TestOtherAccountsOfTheMachine:
         made.slot(job.run_id, 0).path.mkdir(parents=True)
         return made
 
-    @pytest.mark.parametrize("asks", [False, True])
-    def test_what_they_give_is_judged_and_counted_under_their_name(self, job, shared, asks):
+    def test_what_they_give_is_judged_and_counted_under_their_name(self, job, shared):
         door, deposit = Door(job).round(), store.Deposit(shared)
-        assert deposit.offer(job.run_id, 0, a_file(job, 1), asks=asks)
+        assert deposit.offer(job.run_id, 0, a_file(job, 1))
         assert deposit.offer(job.run_id, 0, a_file(job, 2, task="push-v4"))
         (ready,) = door.round().ready.take(1000)
         assert (ready.who, ready.count) == (deposit.who, HORIZON)
         assert door.notice.by_contributor == {deposit.who: {"segments": 1, "transitions": HORIZON, "last_at": NOW}}
         assert (deposit.judged().accepted, deposit.judged().refused) == (1, {"other_task": 1})
         verdicts = store.Inbox.of(shared, deposit.who).verdicts()
-        assert [verdict.accepted for verdict in verdicts] == [True] * asks  # of a laptop that asks for it
+        assert [verdict.accepted for verdict in verdicts] == [True, False]
         assert list(shared.incoming(job.run_id, 0).iterdir()) == []
 
 

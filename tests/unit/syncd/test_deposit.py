@@ -10,11 +10,9 @@ import os
 import pytest
 
 from syncd.laptop.exchange import ABOUT_A_SLOT
-from syncd.shared import guests
-from syncd.shared.accounts import claim_inbox
-from syncd.shared.guests import Guest
+from syncd.shared.deposit import Deposit
 from syncd.shared.inbox import InboxLimits
-from syncd.shared.incoming import Deposit, make_incoming
+from syncd.shared.incoming import claim_inbox, make_incoming
 from syncd.shared.layout import Shared
 from syncd.shared.reception import Reception, Refusal
 
@@ -38,7 +36,7 @@ def sums(verdicts):
 
 
 def test_what_is_not_what_was_announced_is_given_to_nobody(shared):
-    bundle = Guest(shared).receive(RUN, 0, SUM, len(DATA))
+    bundle = Deposit(shared).receive(RUN, 0, SUM, len(DATA))
     assert isinstance(bundle, Reception)
     with pytest.raises(ValueError, match="more than the 9 bytes"):
         bundle.write(DATA * 2)
@@ -48,11 +46,13 @@ def test_what_is_not_what_was_announced_is_given_to_nobody(shared):
 
 
 def test_refusals_say_why_and_whether_to_come_again(shared):
-    guest = Guest(shared)
+    guest = Deposit(shared)
     assert guest.receive(RUN, 7, SUM, 9).reason == "other_run"
     shared.slot(RUN, 7).path.mkdir()
     assert guest.receive(RUN, 7, SUM, 9).reason == "no inbox"
-    full = Guest(shared, deposit=Deposit(shared, most_waiting=0)).receive(RUN, 0, SUM, 9)
+    full = Deposit(shared, most_waiting=0).receive(RUN, 0, SUM, 9)
+    full.write(DATA)
+    full = full.finish()
     assert isinstance(full, Refusal)
     assert (full.reason, full.retry_after_s is None) == ("full", False)
     assert full.reason in ABOUT_A_SLOT
@@ -63,8 +63,7 @@ def test_refusals_say_why_and_whether_to_come_again(shared):
 
 def test_verdicts_are_told_until_the_client_has_them_and_nothing_is_deleted(shared):
     most = InboxLimits.verdicts
-    now = [0.0]
-    guest = Guest(shared, clock=lambda: now[0])
+    guest = Deposit(shared)
     assert guest.verdicts() == []
     mine = claim_inbox(shared, os.geteuid())
     assert guest.verdicts() == []
@@ -76,10 +75,9 @@ def test_verdicts_are_told_until_the_client_has_them_and_nothing_is_deleted(shar
     first = sums(guest.verdicts())
     assert (len(first), sums(guest.verdicts())) == (most, first)
     guest.acknowledge([*first, "f" * 64])
-    now[0] += guests.LOOK_ANYWAY_S
     (last,) = sums(guest.verdicts())
     assert sorted([*first, last]) == every
     guest.acknowledge([last])
     assert guest.verdicts() == []
     assert len(mine.verdicts()) == most
-    assert len(sums(Guest(shared).verdicts())) == most
+    assert len(sums(Deposit(shared).verdicts())) == most
