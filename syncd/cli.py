@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from anchorleg.output import end_with_error, ending_well, words_of
-from syncd.commands import inbox, serve, service, setup, status, sync
+from syncd.commands import inbox, serve, service, setup, sync
 from syncd.errors import ConfigError, StorageError, SyncError
 
 app = typer.Typer(
@@ -29,8 +29,8 @@ app.command()(sync.pull)
 app.command()(sync.push)
 app.command()(sync.bidirectional)
 app.command()(sync.watch)
-app.command()(status.status)
-app.command()(status.doctor)
+app.command()(service.status)
+app.command()(service.doctor)
 app.command()(service.install)
 app.command()(service.uninstall)
 app.command("agent-status")(service.agent_status)

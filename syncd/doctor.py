@@ -17,13 +17,11 @@ from anchorleg.places import short_path
 from anchorleg.words import counted, roughly, sized
 from syncd import background
 from syncd.access import keys
-from syncd.access.settings import Settings, settings_file
 from syncd.errors import HostKeyError, RemoteError, ServiceError, SyncError
-from syncd.laptop.lock import holder
-from syncd.laptop.status import read_status
-from syncd.remote import Remote
+from syncd.laptop.status import holder, read_status
+from syncd.remote import Remote, Settings, settings_file
 from syncd.shared.inbox import InboxLimits
-from syncd.transports.factory import open_transport
+from syncd.transports.openssh import open_transport
 from syncd.wire.protocol import Standing
 
 #: A mirror keeps three policies a slot, and an outbox of 256 MiB: below this they may not find room.

@@ -6,6 +6,7 @@
     DIR/outbox/new/<run id>/<slot>/<sha256>   whole and durable; goes away when the other side has it durably
     DIR/outbox/refused/…                   never wanted over there (too large, a deleted run); the oldest go
     DIR/state/contributions.json           counts: sent, accepted, refused by reason
+    DIR/state/played.json                  `<run id>/<slot>` → the last verdict of any actor on this machine
 
 Actors put in, the client takes out; any number of actors, one client at a time (`mirror_lock`). The client alone
 writes the counts.
@@ -22,12 +23,12 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
-from anchorleg.files import fsync_folder, write_json
+from anchorleg.files import fsync_folder, read_json, write_json
 from anchorleg.words import printable
 from syncd.errors import ConfigError, StorageError
-from syncd.shared.layout import NAME, SHA256, SLOT, files_in, folder_names, read_hint, writing
+from syncd.shared.layout import NAME, SHA256, SLOT, SlotPlace, files_in, folder_names, read_hint, writing
 from syncd.wire.protocol import SegmentVerdict
 
 if TYPE_CHECKING:
@@ -303,3 +304,51 @@ def observe(folder: Path, tell: Callable[[], None]) -> BaseObserver | None:
     except OSError:
         return None
     return observer
+
+
+#: Runs that nobody plays any more need no line for ever.
+MAX_PLAYED = 200
+
+
+class Played(BaseModel):
+    """One verdict: `version` as `str(Version)`; `ok` or else the `error` as a phrase; unix time."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: str
+    ok: bool
+    error: Annotated[str, AfterValidator(printable)] = ""
+    at: float
+
+
+def played_file(folder: Path) -> Path:
+    """Where the verdicts of the mirror `folder` lie."""
+    return folder / "state" / "played.json"
+
+
+def read_played(folder: Path) -> dict[str, Played]:
+    """`<run id>/<slot>` → the last verdict; empty where there is none, or none that can be read."""
+    try:
+        return {str(key): Played.model_validate(value) for key, value in read_json(played_file(folder)).items()}
+    except (OSError, ValueError, ValidationError, AttributeError):
+        return {}
+
+
+def note_played(
+    folder: Path, place: SlotPlace, version: object, ok: bool, error: str = "", *, now: float | None = None
+) -> bool:
+    """Note an actor's verdict on `version` of `place`.
+
+    False where it cannot be written: that costs a line of `status`, not the actor.
+    Two actors that write at once may lose one of the two words; the next one writes it again.
+    """
+    verdict = Played(version=str(version), ok=ok, error=error, at=time.time() if now is None else now)
+    known = {**read_played(folder), f"{place.run_id}/{place.slot}": verdict}
+    newest = sorted(known.items(), key=lambda item: item[1].at)[-MAX_PLAYED:]
+    path = played_file(folder)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_json(path, {key: value.model_dump() for key, value in newest})
+    except OSError:
+        return False
+    return True

@@ -28,11 +28,10 @@ from pathlib import Path
 from typing import Any
 
 from anchorleg.words import printable
-from syncd.access.settings import parse_remote
 from syncd.access.survey import program_line
 from syncd.errors import ConfigError, LoginRefusedError, SyncError
 from syncd.laptop.backoff import Backoff, made_progress, stops
-from syncd.remote import Remote, is_absolute_path
+from syncd.remote import Remote, is_absolute_path, parse_remote
 from syncd.transports.openssh import EXIT_NOT_FOUND, EXIT_REFUSED, explain, ssh_words, typed_ssh
 from syncd.wire.streams import ChildStream
 from viewer.errors import LostError, NotReachable, UsageError, ViewerError

@@ -43,7 +43,7 @@ def serve_connection(
     shared: Path, contributor: str | None, fd_in: int, fd_out: int, *, checkpoints: bool = False
 ) -> None:
     """Serve one client until it goes. Errors: RemoteError where no such folder can be read; the client was told."""
-    from syncd.shared.saved import run_folder_of
+    from syncd.shared.layout import run_folder_of
     from syncd.wire.server import Server
 
     os.umask(0o027)  # the group may read what arrives, nobody else

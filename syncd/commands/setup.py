@@ -15,8 +15,7 @@ from syncd.shared.layout import make_own_folder
 
 if TYPE_CHECKING:
     from syncd.access.keys import Endpoint, OwnKey
-    from syncd.access.settings import Settings
-    from syncd.remote import Remote
+    from syncd.remote import Remote, Settings
 
 #: Wide enough for the longest step's name.
 _STEP_WIDTH = 13
@@ -56,7 +55,7 @@ def setup(
     Without REMOTE it checks again what is stored, or what SYNC_CLUSTER_HOST and SYNC_CLUSTER_PATH name. With --friend
     it then only prints the line, for the remote that is stored.
     """
-    from syncd.access.settings import load_settings
+    from syncd.remote import load_settings
 
     settings = load_settings()
     if (friend is None) != (friend_key is None) or (friend_checkpoints and friend is None):
@@ -78,9 +77,8 @@ def _connect(
     name: str | None,
 ) -> Settings:
     from syncd.access import keys
-    from syncd.access.settings import known_hosts_file, parse_remote, store_settings
     from syncd.commands.way import default_name
-    from syncd.remote import is_absolute_path
+    from syncd.remote import is_absolute_path, known_hosts_file, parse_remote, store_settings
     from syncd.shared.layout import NAME
 
     place = parse_remote(text, settings=settings)

@@ -9,16 +9,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from anchorleg.files import is_full
 from anchorleg.output import ReaderGoneError
-from syncd.access.settings import Settings
 from syncd.commands.way import FolderArgument, RemoteArgument, connect, places
 from syncd.errors import ConfigError, RemoteError, StorageError
-from syncd.remote import Remote
+from syncd.remote import Remote, Settings
 from syncd.shared.layout import disk_errors
 
 if TYPE_CHECKING:
@@ -110,9 +109,9 @@ def _run(
     if by_rsync and place.is_local:
         raise ConfigError("sync.rsync-local")
     if every_s:
-        if as_json or checkpoints:
+        if as_json or checkpoints or by_rsync:
             raise ConfigError("sync.endless")
-        _stay(verb, settings, place, mirror, wishes, waits=True, by_rsync=by_rsync)
+        _stay(verb, settings, place, mirror, wishes, waits=True)
         return
     _once(verb, settings, place, mirror, wishes, as_json=as_json, checkpoints=checkpoints, by_rsync=by_rsync)
 
@@ -131,7 +130,7 @@ def _once(
     from syncd.laptop import views
     from syncd.laptop.checkpoints import ServedCheckpoints, fetch_newest
     from syncd.laptop.client import sync_once
-    from syncd.laptop.lock import mirror_lock
+    from syncd.laptop.status import mirror_lock
     from syncd.outbox import Outbox
 
     def arrived(arrival: Arrival) -> None:
@@ -199,16 +198,13 @@ def _report(
     }
 
 
-def _stay(
-    verb: str, settings: Settings, place: Remote, mirror: Path, wishes: Wishes, *, waits: bool, by_rsync: bool = False
-) -> None:
+def _stay(verb: str, settings: Settings, place: Remote, mirror: Path, wishes: Wishes, *, waits: bool) -> None:
     """Until a signal, or an error that a person must mend. Where another one keeps the mirror, a person's `watch` ends
     with a sentence; what is in the background `waits` for its end: a service manager hears it once.
     """
     from syncd.laptop import views
     from syncd.laptop.client import Client
-    from syncd.laptop.lock import mirror_lock
-    from syncd.laptop.status import StatusWriter
+    from syncd.laptop.status import StatusWriter, mirror_lock
     from syncd.shared import codec  # noqa: F401 - numpy now: the first policy need not wait for it
     from syncd.wire.protocol import program_version
 
@@ -216,8 +212,6 @@ def _stay(
     with _signals() as was_told:
         try:
             with mirror_lock(mirror, verb, wait=_log_line if waits else None):
-                if by_rsync:
-                    _pull_by_rsync(place, mirror, wishes.every_s)
                 writer = StatusWriter(mirror, str(place), pull=wishes.pull, push=wishes.push)
                 arrived = views.ArrivalLines(_log_line).arrived
                 Client(mirror, lambda: connect(settings, place), writer, wishes, say=_log_line, arrived=arrived).watch()
@@ -225,15 +219,6 @@ def _stay(
             if not was_told():
                 raise
             _log_line("told to end (SIGTERM)")
-
-
-def _pull_by_rsync(place: Remote, mirror: Path, every_s: float) -> NoReturn:
-    from syncd.laptop import views
-    from syncd.laptop.rsync import RsyncPull, pull_for_good
-
-    lines = views.ArrivalLines(_log_line)
-    pull = RsyncPull(place, mirror, arrived=lambda arrival: lines.arrived(arrival, None))
-    pull_for_good(pull, every_s, _log_line)
 
 
 @contextmanager

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anchorleg.places import account_name
-from syncd.access.settings import Settings, load_settings, parse_remote
 from syncd.errors import ConfigError
-from syncd.remote import Remote
+from syncd.remote import Remote, Settings, load_settings, parse_remote
 
 if TYPE_CHECKING:
     from syncd.wire.session import Session
@@ -53,7 +52,7 @@ def _takes_in(inboxes: Path) -> bool:
 
 def connect(settings: Settings, place: Remote) -> Session:
     """Errors: as `open_transport`."""
-    from syncd.transports.factory import open_transport
+    from syncd.transports.openssh import open_transport
 
     return open_transport(place, client=settings.name or default_name())
 

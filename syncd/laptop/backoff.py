@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from syncd.errors import (
     ConfigError,
@@ -23,19 +22,10 @@ GROWTH = 1.6
 MAX_DELAY_S = 60.0
 #: So long a life counts as progress, even of an idle connection.
 LIVE_ENOUGH_S = 30.0
-#: More time than was planned went by: the machine slept, or this process was stopped.
-SLEPT_S = 10.0
 #: Who was told when to come again comes later by a part of this: a thousand were told the same (midnight, say).
 MOST_LATER_S = 300.0
 #: A full disk is somebody's to clear; asking it is cheap.
 DISK_RETRY_S = 10.0
-
-
-class Moment(NamedTuple):
-    """Both clocks, read together. The monotonic one stands still in a laptop's sleep, the wall clock does not."""
-
-    wall_s: float
-    monotonic_s: float
 
 
 @dataclass(frozen=True)
@@ -76,17 +66,6 @@ def later(after_s: float, chance: float) -> float:
     much again and to `MOST_LATER_S`.
     """
     return after_s + chance * min(after_s, MOST_LATER_S)
-
-
-def slept(before: Moment, after: Moment, planned_s: float) -> bool:
-    """Whether much more time than `planned_s` went by between the two, by either clock.
-
-    A sleep shows on the wall clock alone, a stopped process (SIGSTOP) on both. A wall clock that was set looks like
-    a sleep too: that costs one reconnection.
-    """
-    by_wall = after.wall_s - before.wall_s
-    by_monotonic = after.monotonic_s - before.monotonic_s
-    return max(by_wall, by_monotonic) - planned_s > SLEPT_S
 
 
 def made_progress(*, lived_s: float, moved: int) -> bool:

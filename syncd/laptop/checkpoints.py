@@ -18,8 +18,7 @@ from typing import Any, Protocol
 
 from anchorleg.files import fsync_folder, fsync_tree, read_json_or_none
 from syncd.errors import GoneError, RemoteError, StorageError
-from syncd.shared.layout import is_nearly_full, make_own_folder, writing
-from syncd.shared.saved import SAVED_FILE, SavedAt, path_in_run
+from syncd.shared.layout import SAVED_FILE, SavedAt, is_nearly_full, make_own_folder, path_in_run, writing
 from syncd.wire.arrivals import Offer
 from syncd.wire.session import Session
 
@@ -43,10 +42,6 @@ class CheckpointSource(Protocol):
 
     def bring(self, slot: int, saved: SavedAt, arriving: Path) -> bool:
         """Bring the files of one into the folder `arriving`, going on with what is there; whether all of them came."""
-        ...
-
-    def close(self) -> None:
-        """Never raises."""
         ...
 
 
@@ -99,21 +94,14 @@ class ServedCheckpoints:
             return False
         return True
 
-    def close(self) -> None:
-        """See `CheckpointSource`."""
-
 
 def fetch_newest(source: CheckpointSource, mirror: Path, *, trouble: Callable[[str], None]) -> list[str]:
     """Bring the newest checkpoint of each slot to `DIR/checkpoints/<run id>/<slot>/<attempt>/<step>`; one line each.
 
-    An interrupted one is gone on with. `source` is closed at the end. `trouble`
-    hears of each that could not be brought, and why no more can be. Errors: UnreachableError, StorageError; a
-    RemoteError is a trouble: what was pulled before is to be told.
+    An interrupted one is gone on with. `trouble` hears of each that could not be brought, and why no more can be.
+    Errors: UnreachableError, StorageError; a RemoteError is a trouble: what was pulled before is to be told.
     """
-    try:
-        return list(_each(source, mirror, trouble))
-    finally:
-        source.close()
+    return list(_each(source, mirror, trouble))
 
 
 def _each(source: CheckpointSource, mirror: Path, trouble: Callable[[str], None]) -> Iterator[str]:

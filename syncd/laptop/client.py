@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from syncd.errors import StorageError, SyncError
-from syncd.laptop.backoff import Backoff, Moment, jittered, made_progress, slept, stops
+from syncd.laptop.backoff import Backoff, jittered, made_progress, stops
 from syncd.laptop.exchange import Exchange, ExchangeCounts
 from syncd.laptop.liveagents import LiveAgents
 from syncd.laptop.mirror import Arrival, Mirror
@@ -28,8 +28,6 @@ from syncd.wire.session import Session
 
 #: How long the client listens for news before it looks into the outbox. News end it at once.
 LISTEN_S = 1.0
-#: While it is offline the client looks at the clocks this often, to notice that the machine has been asleep.
-DOZE_S = 0.25
 #: How often a client that lives for weeks clears away what nobody asks for any more.
 TIDY_EVERY_S = 3_600.0
 #: Listing again because files were gone is for a publisher that overtook us; more often than this it is broken.
@@ -86,10 +84,6 @@ def _tidied(mirror: Mirror, outbox: Outbox) -> str:
     return ""
 
 
-class _WokeError(Exception):
-    """The machine slept, or the process was stopped: the connection is not to be trusted."""
-
-
 class Client:
     """Keeps the mirror `folder` in step with one remote. `connect` opens a transport, or raises a SyncError.
 
@@ -105,7 +99,8 @@ class Client:
         *,
         say: Callable[[str], None] = print,
         arrived: Callable[[Arrival, float | None], None] = lambda _arrival, _latency_s: None,
-        moment: Callable[[], Moment] = lambda: Moment(time.time(), time.monotonic()),
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -113,7 +108,7 @@ class Client:
         self._folder, self._connect, self._wishes = folder, connect, wishes
         self._say, self._tell_arrival = say, arrived
         self._backoff = Backoff()
-        self._moment, self._sleep, self._chance = moment, sleep, chance
+        self._wall, self._monotonic, self._sleep, self._chance = wall, monotonic, sleep, chance
         self._mirror, self._outbox = Mirror(folder), Outbox(folder)
         self._transport: Session | None = None
         self._was_live = False
@@ -132,9 +127,6 @@ class Client:
                 observer.stop()
             self.writer.tell("stopped", next_try_at=None)
 
-    def _monotonic(self) -> float:
-        return self._moment().monotonic_s
-
     def _interrupt(self) -> None:
         """Listen no longer: something is there to send. From the observer's thread."""
         if (transport := self._transport) is not None:
@@ -142,8 +134,8 @@ class Client:
 
     def _tidy(self) -> None:
         """As `_tidied`, where it is time to."""
-        if self._moment().monotonic_s >= self._tidy_at:
-            self._tidy_at = self._moment().monotonic_s + TIDY_EVERY_S
+        if self._monotonic() >= self._tidy_at:
+            self._tidy_at = self._monotonic() + TIDY_EVERY_S
             if trouble := _tidied(self._mirror, self._outbox):
                 self._voice_trouble(trouble)
 
@@ -151,7 +143,7 @@ class Client:
         """Connect, live, and wait before the next try. Errors: those that a person must mend."""
         self._tidy()
         self.writer.tell("connecting", next_try_at=None)
-        began = self._moment()
+        began = self._monotonic()
         exchange: Exchange | None = None
         try:
             transport = self._transport = self._connect()
@@ -167,14 +159,11 @@ class Client:
                 facts = transport.facts()
                 self._backoff = replace(self._backoff, spread_s=facts.spread_s)
                 self.writer.facts(facts)
-        except _WokeError:
-            self._voice("the machine slept; connecting again")
-            self._backoff = self._backoff.progressed()
         except SyncError as error:
             if stops(error, was_live=self._was_live):
                 self.writer.tell("offline", error=str(error), next_try_at=None)
                 raise
-            lived_s = self._moment().monotonic_s - began.monotonic_s if exchange is not None else 0.0
+            lived_s = self._monotonic() - began if exchange is not None else 0.0
             moved = exchange.counts.moved if exchange is not None else 0
             if made_progress(lived_s=lived_s, moved=moved):
                 self._backoff = self._backoff.progressed()
@@ -195,7 +184,7 @@ class Client:
         )
 
     def _live(self, exchange: Exchange) -> None:
-        """Serve one connection until it breaks. Errors: SyncError; _WokeError."""
+        """Serve one connection until it breaks. Errors: SyncError."""
         transport = exchange.transport
         self.writer.tell("syncing")
         agents = LiveAgents(
@@ -204,27 +193,22 @@ class Client:
         )  # fmt: skip
         exchange.take(transport.listing(), announced=False)
         self._was_live = True
-        round_at = self._moment().monotonic_s
+        round_at = self._monotonic()
         while True:
-            before = self._moment()
-            is_round = before.monotonic_s >= round_at
+            is_round = self._monotonic() >= round_at
             if is_round:
                 if exchange.wants:  # one file, and some segments: between two such steps newer news are heard
                     exchange.fetch_one()
                 exchange.send_some()
                 if not (exchange.wants or exchange.more_waits):
-                    round_at = self._moment().monotonic_s + jittered(self._wishes.every_s, self._chance())
+                    round_at = self._monotonic() + jittered(self._wishes.every_s, self._chance())
             self._describe(exchange)
             self._tidy()
             agents.turn(lambda: not exchange.wants, lambda: not exchange.more_waits)
-            before = self._moment()
             busy = is_round and (exchange.wants or exchange.more_waits)
-            to_round_s = round_at - before.monotonic_s
-            planned_s = 0.0 if busy else min(LISTEN_S, agents.wait_s, to_round_s if to_round_s > 0 else LISTEN_S)
-            news = transport.wait(planned_s)
-            if slept(before, self._moment(), planned_s):
-                raise _WokeError
-            exchange.take(news, announced=True)
+            to_round_s = round_at - self._monotonic()
+            patience_s = min(LISTEN_S, agents.wait_s, to_round_s if to_round_s > 0 else LISTEN_S)
+            exchange.take(transport.wait(0.0 if busy else patience_s), announced=True)
             if exchange.must_list():
                 exchange.take(transport.listing(), announced=False)
 
@@ -241,26 +225,18 @@ class Client:
         latency_s = None
         latency = self.writer.status.latency
         if announced and arrival.manifest is not None and self._clock_offset_s is not None:
-            latency_s = self._moment().wall_s + self._clock_offset_s - arrival.manifest.created_at
+            latency_s = self._wall() + self._clock_offset_s - arrival.manifest.created_at
             latency = latency.with_one(latency_s)
         self.writer.tell(latency=latency, policies=self.writer.status.policies + 1)
         self._tell_arrival(arrival, latency_s)
 
     def _wait(self, sentence: str) -> None:
-        """Offline until the backoff is over, or the machine has been asleep."""
+        """Offline until the backoff is over."""
         delay_s = self._backoff.delay_s(self._chance())
         self._backoff = self._backoff.failed()
         self._voice(f"offline: {sentence}; trying again")
-        start = self._moment()
-        self.writer.tell("offline", error=sentence, next_try_at=start.wall_s + delay_s)
-        while (left_s := start.monotonic_s + delay_s - self._moment().monotonic_s) > 0:
-            before = self._moment()
-            planned_s = min(DOZE_S, left_s)
-            self._sleep(planned_s)
-            self.writer.write()
-            if slept(before, self._moment(), planned_s):
-                self._voice("the machine slept; connecting again")
-                return
+        self.writer.tell("offline", error=sentence, next_try_at=self._wall() + delay_s)
+        self._sleep(delay_s)
 
     def _voice(self, sentence: str) -> None:
         """Say it, unless it was the last thing that was said: an outage is one line, not one for each try."""

@@ -1,8 +1,8 @@
 """`syncd pull --rsync`: policies, curves and checkpoints by the `rsync` program, where none of ours may run over there.
 
-Each look is a few rsyncs, each with a login: which policies are the newest, their manifests, their weights, curves.
-They come to `DIR/part/rsync`, which nobody reads; from there `syncd.laptop.mirror` lets in what it has checked. Nothing
-is sent. The options are those that rsync 3.1 and macOS's openrsync have too.
+It is a few rsyncs, each with a login: which policies are the newest, their manifests, their weights, curves. They come
+to `DIR/part/rsync`, which nobody reads; from there `syncd.laptop.mirror` lets in what it has checked. Nothing is sent.
+The options are those that rsync 3.1 and macOS's openrsync have too.
 """
 
 from __future__ import annotations
@@ -10,16 +10,14 @@ from __future__ import annotations
 import contextlib
 import os
 import posixpath
-import random
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Literal
 
 from anchorleg.words import sized
 from syncd.errors import (
@@ -30,14 +28,12 @@ from syncd.errors import (
     StorageError,
     SyncError,
 )
-from syncd.laptop.backoff import Backoff, jittered, stops
 from syncd.laptop.exchange import ExchangeCounts
 from syncd.laptop.mirror import Arrival, Mirror
 from syncd.remote import Remote
 from syncd.shared.curves import MAX_CHUNK_BYTES
-from syncd.shared.layout import Shared, disk_errors, is_nearly_full
+from syncd.shared.layout import SavedAt, Shared, is_nearly_full, newest_saved, path_in_run, run_id_of, slots_in
 from syncd.shared.manifest import MAX_MANIFEST_BYTES
-from syncd.shared.saved import SavedAt, newest_saved, path_in_run, run_id_of, slots_in
 from syncd.store import hinted, parse_manifest
 from syncd.transports.openssh import EXIT_SSH, explain, ssh_words, typed_ssh
 from syncd.wire.arrivals import MAX_CURVES_BYTES, MAX_FILES, Offer
@@ -48,13 +44,11 @@ from syncd.wire.streams import run_bounded
 SILENCE_S = 20
 #: Of one rsync, which may move gigabytes.
 LONGEST_S = 6 * 3600.0
-#: Between two looks at least: each is some logins.
-LEAST_S = 10.0
 #: Where nothing else bounds what comes: a tree of small files, and a run's record.
 _MOST_BYTES, _RECORD_BYTES = 2**30, 16 * 2**20
 #: What arrived of a large file before the line broke stays, and is gone on with.
 _PARTIAL = "--partial-dir=.part"
-_VANISHED = "files vanished over there before they could be fetched; the next look fetches what is newer"
+_VANISHED = "files vanished over there before they could be fetched; the next pull fetches what is newer"
 _SLOT = "--include=/v1/runs/*/*/"
 _SLOTS = ("--include=/v1/", "--include=/v1/runs/", "--include=/v1/runs/*/", _SLOT)
 _HINTS = (*_SLOTS, "--include=LATEST.json", f"{_SLOT}averaged/", "--exclude=*")
@@ -94,13 +88,12 @@ class Rsync:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         # rsync splits the words of -e by rules of its own, openrsync by others; a file spares us both.
         (self.folder / "ssh").write_text(f'exec {shlex.join(ssh_words(self.remote))} "$@"\n', encoding="utf-8")
-        account = self.remote.account.removesuffix(self.remote.host or "")
-        host = f"[{self.remote.host}]" if ":" in (self.remote.host or "") else self.remote.host
         there = posixpath.join(self.remote.path, path)
+        source = str(self.remote.model_copy(update={"path": there}))
         secluded = [] if _PLAIN.fullmatch(there) else ["-s"]
         command = ["rsync", "-rt", f"--timeout={SILENCE_S}", *secluded, "-e", "sh ./ssh", *words]
         child = subprocess.Popen(
-            [*command, "--", f"{account}{host}:{there}", f"{into}/"], cwd=self.folder, stdin=subprocess.DEVNULL,
+            [*command, "--", source, f"{into}/"], cwd=self.folder, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
             env={**os.environ, "LC_ALL": "C"},
         )  # fmt: skip
@@ -110,9 +103,9 @@ class Rsync:
                 raise StorageError("mirror.disk-full", path=into)
             found, came = _usage(into)
             if found > files or came > size:
-                raise RemoteError("rsync.too-much", host=host, files=files, size=sized(size))
+                raise RemoteError("rsync.too-much", host=self.remote.host, files=files, size=sized(size))
 
-        done = run_bounded(child, str(host), LONGEST_S, check)
+        done = run_bounded(child, self.remote.host or "", LONGEST_S, check)
         if done.returncode and done.returncode not in _PARTLY:
             raise self._why(done.stderr)
         if done.returncode and "change_dir" in done.stderr:
@@ -182,15 +175,14 @@ class RsyncPull:
         return self._wanted([self._offer(file, "manifest") for file in here])
 
     def _weights(self, offers: Sequence[Offer]) -> dict[str, int]:
-        """Of the weights of these policies those that the mirror lacks, and has room for: path → bytes."""
+        """Of the weights of these policies those that the mirror lacks: path → bytes."""
         sizes: dict[str, int] = {}
         for offer in offers:
             if (target := self._mirror.target(offer)) is None:
                 continue
             try:
                 blobs = parse_manifest((self._stage.path / offer.path).read_bytes()).blobs
-                self._mirror.capacity.check(sum(sizes.values()) + sum(blob.bytes for blob in blobs))
-            except (DamagedPolicyError, NoRoomError):
+            except DamagedPolicyError:
                 continue  # the mirror says so
             for blob in blobs:
                 file = target.place.blob(blob.sha256)
@@ -232,28 +224,6 @@ class RsyncPull:
         return Offer(self._path(file), file.stat().st_size, None, kind)
 
 
-def pull_for_good(pull: RsyncPull, every_s: float, say: Callable[[str], None]) -> NoReturn:
-    """Look every `every_s`, until an error that a person must mend, or a signal's exception, comes out of it."""
-    backoff, was_live, last_said = Backoff(), False, ""
-    while True:
-        try:
-            with disk_errors(pull.folder):
-                pull.look()
-            wait_s = jittered(every_s, random.random())
-        except SyncError as error:
-            if stops(error, was_live=was_live):
-                raise
-            wait_s = max(every_s, backoff.delay_s(random.random()))
-            backoff, sentence = backoff.failed(), f"offline: {error}; trying again"
-        else:
-            backoff, was_live, sentence = backoff.progressed(), True, "; ".join(pull.counts.troubles)
-            pull.counts.troubles.clear()
-        if sentence and sentence != last_said:
-            say(sentence)
-        last_said = sentence
-        time.sleep(max(wait_s, LEAST_S))
-
-
 class RsyncCheckpoints:
     """See `CheckpointSource`. `remote`: the shared folder, beside whose run's other folders they lie."""
 
@@ -289,9 +259,6 @@ class RsyncCheckpoints:
             return self._rsync.bring(f"{path_in_run(slot, saved)}/", arriving, [_PARTIAL], size=sys.maxsize)
         except GoneError:
             return False
-
-    def close(self) -> None:
-        """See `CheckpointSource`."""
 
 
 def _usage(folder: Path) -> tuple[int, int]:

@@ -2,25 +2,26 @@
 
 `DIR/state/status.json` is the client's word, at most one second old while things move and `BEAT_S` otherwise. It is
 replaced by rename, without fsync: after a crash of the machine it would be wrong anyway. Whether a client runs is
-told by its lock, not by this file.
+told by its lock, `DIR/state/lock`, not by this file. It is a flock, because DIR is on this machine's own disk: it goes
+away with its process, however that ends. The file is never deleted: a second process could lock one without a name.
 """
 
 from __future__ import annotations
 
-import contextlib
+import fcntl
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator
 
 from anchorleg.words import on_one_line, printable
-from syncd.laptop.lock import holder
-from syncd.outbox import Contributions, Outbox, read_contributions
-from syncd.played import Played, read_played
-from syncd.shared.layout import Shared, read_hint
+from syncd.errors import ConfigError, StorageError
+from syncd.outbox import Contributions, Outbox, Played, read_contributions, read_played
+from syncd.shared.layout import Shared, read_hint, writing
 from syncd.shared.manifest import Score
 from syncd.store import newest
 from syncd.wire.arrivals import ConnectionFacts
@@ -158,7 +159,7 @@ class StatusWriter:
         self._written, self._changed = now, False
         self.status = self.status.model_copy(update={"written_at": now})
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}.tmp")
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             temporary.write_text(self.status.model_dump_json() + "\n", encoding="utf-8")
             os.replace(temporary, self._path)
@@ -251,3 +252,93 @@ def _slots(folder: Path) -> list[PolicyView]:
             )
         )
     return found
+
+
+#: `syncd status` asks for the lock, for an instant; a client that meets it asks again for so long.
+PATIENCE_S = 1.0
+_LOOK_S = 0.02
+
+
+class Holder(BaseModel):
+    """Who keeps the mirror: process id, since when (unix seconds), and which verb."""
+
+    model_config = ConfigDict(frozen=True)
+
+    pid: int
+    since: float
+    verb: str
+
+
+@contextmanager
+def mirror_lock(
+    folder: Path, verb: str, *, wait: Callable[[str], None] | None = None, patience_s: float = PATIENCE_S
+) -> Iterator[None]:
+    """Keep the mirror while the block lasts. Errors: ConfigError that names the other one; StorageError.
+
+    With `wait` it comes for as long as the other one stays: `wait` is told so, once, and there is no error. But no
+    `watch` waits for another `watch`: nothing would be left to do.
+    """
+    path = _lock_file(folder)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StorageError("mirror.unusable", path=folder, why=error.strerror) from error
+    try:
+        with writing(path):
+            _take(fd, folder, verb, wait, patience_s)
+            os.ftruncate(fd, 0)
+        with suppress(OSError):  # on a full disk nobody knows who it is
+            os.pwrite(fd, Holder(pid=os.getpid(), since=time.time(), verb=verb).model_dump_json().encode(), 0)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _take(fd: int, folder: Path, verb: str, wait: Callable[[str], None] | None, patience_s: float) -> None:
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(_LOOK_S)
+        else:
+            return
+    who = _read(folder)
+    name = _named(who)
+    if wait is None or (who is not None and verb == who.verb == "watch"):
+        only_fetches = verb == "push" and who is not None and who.verb == "pull"
+        raise ConfigError("mirror.only-fetched" if only_fetches else "mirror.taken", folder=folder, by=name)
+    wait(f"{folder} is kept by {name} already: waiting until that one ends")
+    fcntl.flock(fd, fcntl.LOCK_EX)  # asleep in the kernel; a signal's exception ends it
+
+
+def _named(who: Holder | None) -> str:
+    return f"`syncd {who.verb}` (pid {who.pid})" if who else "another syncd"
+
+
+def holder(folder: Path) -> Holder | None:
+    """Who keeps this mirror now; None where nobody does."""
+    try:
+        fd = os.open(_lock_file(folder), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _read(folder) or Holder(pid=0, since=0.0, verb="watch")
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return None
+
+
+def _lock_file(folder: Path) -> Path:
+    return folder / "state" / "lock"
+
+
+def _read(folder: Path) -> Holder | None:
+    return read_hint(Holder, _lock_file(folder))

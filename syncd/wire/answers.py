@@ -13,9 +13,8 @@ from syncd.errors import ProtocolError
 from syncd.shared.counts import held
 from syncd.shared.deposit import Deposit
 from syncd.shared.inbox import Inbox
-from syncd.shared.layout import Shared, folder_names
+from syncd.shared.layout import Shared, folder_names, newest_saved, path_in_run, run_id_of, slots_in
 from syncd.shared.reception import STORAGE_RETRY_S, Quota, Reception, Refusal, Stored, receive
-from syncd.shared.saved import newest_saved, path_in_run, run_id_of, slots_in
 from syncd.wire import protocol
 from syncd.wire.protocol import MAX_ENTRIES, MAX_PAYLOAD_BYTES, File, Standing, encode
 from syncd.wire.tree import open_file

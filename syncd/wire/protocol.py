@@ -33,7 +33,7 @@ from anchorleg.errors import NamedError, catalogue
 from anchorleg.live.wanted import MOST_FPS, SHOWN_LANE
 from anchorleg.words import printable
 from syncd.errors import ProtocolError, RemoteError, SyncError, UnreachableError
-from syncd.shared.saved import MOST_TOLD
+from syncd.shared.layout import MOST_TOLD
 
 PROTOCOL = 8
 #: What no login prints by chance: a NUL byte is in it.
@@ -62,7 +62,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,80}$")]
 _COMPONENT = "[A-Za-z0-9][A-Za-z0-9._-]{0,160}"
 #: Below `$SHARED`; what may be read there is the server's decision (`syncd.wire.tree`).
 SharedPath = Annotated[str, Field(pattern=rf"^v1(/{_COMPONENT}){{2,7}}$")]
-#: That, or a file of a whole checkpoint, below the run folder (`syncd.shared.saved`).
+#: That, or a file of a whole checkpoint, below the run folder (`syncd.shared.layout`).
 AskedPath = Annotated[str, Field(pattern=rf"^(v1|slots)(/{_COMPONENT}){{2,7}}$")]
 #: As `syncd.shared.layout.SLOT`: what can be a folder can be sent.
 Slot = Annotated[int, Field(ge=0, le=999_999)]

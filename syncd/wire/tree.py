@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
-from syncd.shared.saved import SAVED_FILE
+from syncd.shared.layout import SAVED_FILE
 
 #: What a client may see. Of the inboxes, the agents that their contributors let be watched; and its own verdicts, by
 #: other messages.
@@ -102,7 +102,7 @@ def _component(name: str) -> str:
 
 def open_file(root: Path, path: str) -> int:
     """A descriptor of the file at `path` (`v1/runs/…`, `v1/inbox/<who>/live/…`) below `root`; where this is a run
-    folder, of a checkpoint's (`syncd.shared.saved`).
+    folder, of a checkpoint's (`syncd.shared.layout`).
 
     Errors: FileNotFoundError, OSError.
     """

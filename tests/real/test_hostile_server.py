@@ -20,9 +20,9 @@ from watching import seen, settled, watching
 from anchorleg.live.batches import JPEG, checked
 from anchorleg.live.wanted import Wish
 from anchorleg.words import sized
-from syncd.access.settings import settings_file
 from syncd.laptop.capacity import MAX_BYTES
 from syncd.outbox import Outbox, read_contributions
+from syncd.remote import settings_file
 from syncd.store import Shared
 
 LIAR = Path(__file__).parents[1] / "support" / "lying_server.py"
@@ -143,7 +143,6 @@ def test_a_mirror_is_bounded_and_status_says_so(victim: Callable[[str], Victim])
 @pytest.mark.parametrize(
     ("attack", "words"),
     [
-        ("live unasked", "agents that nobody here asked for"),
         ("live nan", "a number of it is none"),
         ("live large", "it cannot be read"),
         ("live kind", "of no kind that is known"),

@@ -23,7 +23,7 @@ from anchorleg.live.wanted import FILE, Wish, read
 from syncd.laptop.liveagents import LiveAgents
 from syncd.laptop.mirror import Mirror
 from syncd.store import Shared
-from syncd.transports.factory import open_transport
+from syncd.transports.openssh import open_transport
 from syncd.wire.live import GUESTS_FPS, GUESTS_WISHES
 from syncd.wire.liveline import grown
 from syncd.wire.protocol import WatchLive, WireWish
@@ -62,13 +62,13 @@ class Laptop:
         self.folder, self.transport = folder, transport
         self.told: list[str] = []
         self.viewer = wish_in(folder, RUN)
-        self.agents = LiveAgents(Mirror(folder), say=self.told.append)
+        self.agents = LiveAgents(transport, Mirror(folder), say=self.told.append)
 
     def until(self, condition: Callable[[], object], what: str) -> None:
         def look() -> object:
             self.viewer.renew((Wish(0, "any", 30),))
             self.transport.wait(0.05)
-            self.agents.turn(self.transport)
+            self.agents.turn()
             return condition()
 
         wait_for(look, what)

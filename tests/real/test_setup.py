@@ -25,7 +25,7 @@ from sshd import Laptop, Sshd, make_key
 from typist import Typist
 
 from syncd import store
-from syncd.access.settings import Settings
+from syncd.remote import Settings
 
 SYNCD = Path(sys.executable).parent / "syncd"
 PASSPHRASE = "correct horse battery staple"

@@ -14,8 +14,7 @@ from policies import publish_one
 from sshd import Laptop, Sshd, make_key
 from watching import client_env, syncd, watching
 
-from syncd.access.settings import Settings, store_settings
-from syncd.remote import Remote
+from syncd.remote import Remote, Settings, store_settings
 from syncd.shared.counts import hold
 from syncd.shared.inbox import Inbox
 from syncd.store import Shared

@@ -24,7 +24,7 @@ from slurm_cluster import SlurmCluster
 from sshd import Sshd
 
 from syncd import store
-from syncd.laptop.lock import Holder, holder
+from syncd.laptop.status import Holder, holder
 from syncd.outbox import Outbox
 
 pytestmark = [pytest.mark.slurm, pytest.mark.trainer, pytest.mark.long]

@@ -110,7 +110,7 @@ def a_chunk(number: int) -> bytes:
     return line * (CHUNK_BYTES // len(line))
 
 
-def shown(attack: str, run: str, number: int, slot: int = 0) -> bytes:
+def shown(attack: str, run: str) -> bytes:
     """One LIVE of this attack."""
     kind, lies, body = SHOWN.get(attack, (2, {}, b"\xff\xd8"))
     header = {
@@ -120,7 +120,7 @@ def shown(attack: str, run: str, number: int, slot: int = 0) -> bytes:
     }  # fmt: skip
     text = json.dumps(header | lies).encode()
     payload = zlib.compress(struct.pack(">H", len(text)) + text + body)
-    return frame(protocol.LiveBatch, payload, run_id=run, slot=slot, lane="any", number=number, kind=kind)
+    return frame(protocol.LiveBatch, payload, run_id=run, slot=0, lane="any", number=1, kind=kind)
 
 
 def listing(attack: str, files: Files) -> Iterator[bytes]:
@@ -150,11 +150,6 @@ def listing(attack: str, files: Files) -> Iterator[bytes]:
             yield offered(path, content)
     value, data = a_policy("honest-00000000")
     yield policy_frame(value, files, data)
-    if attack == "live unasked":
-        for number in range(1, 500):
-            yield shown(attack, "evil-00000000", number, slot=number)
-    elif attack == "live scene":
-        files[f"v1/runs/honest-00000000/0/live/{'a' * 64}.scene"] = b"another scene"
     yield frame(protocol.Listed)
 
 
@@ -185,8 +180,10 @@ def answer(attack: str, heard: Frame, files: Files) -> Iterator[bytes]:
                 yield frame(protocol.Data, payload, key=key, offset=at)
             yield frame(protocol.End, key=key, bytes=len(data))
         case protocol.WatchLive(wishes=[_, *_]):
-            yield shown(attack, "honest-00000000", 1)
-            yield frame(protocol.NobodyAsked, run_id="honest-00000000", sentence=f"nobody {EVIL}")
+            yield shown(attack, "honest-00000000")
+            yield frame(protocol.ShownLive, run_id="honest-00000000", agents=[], sentence=f"nobody {EVIL}")
+        case protocol.NeedScene(sha256=sha256, offset=offset):
+            yield frame(protocol.SceneSlice, b"another scene", sha256=sha256, offset=offset)
         case protocol.Put(sha256=sha256):
             yield frame(protocol.SegmentRefused, sha256=sha256, reason=EVIL, sentence=EVIL, retry_after_s=60.0)
         case protocol.Ping(n=n):

@@ -15,9 +15,8 @@ from pathlib import Path
 from daemons import PATIENCE_S, processes_with, sweep, wait_for
 from sshd import Laptop, Sshd
 
-from syncd.access.settings import Settings, store_settings
-from syncd.laptop.lock import holder
-from syncd.laptop.status import ClientStatus, read_status
+from syncd.laptop.status import ClientStatus, holder, read_status
+from syncd.remote import Settings, store_settings
 from syncd.store import Manifest, Shared, newest, read
 
 MARK = "ANCHORLEG_TEST_WATCH"

@@ -30,7 +30,7 @@ from orchestrator.screens.explain import Explanation
 from orchestrator.screens.goodput import RunGoodput
 from orchestrator.screens.runview import RunView
 from orchestrator.screens.status import changes, marks
-from syncd.commands import status as mirror_status
+from syncd.commands import service as mirror_status
 from syncd.laptop.status import Latency, MirrorView
 from syncd.shared.manifest import Score
 from trainer.commands import demos

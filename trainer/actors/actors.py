@@ -23,8 +23,7 @@ import torch
 from anchorleg.output import Notices
 from anchorleg.words import counted
 from syncd import store
-from syncd.outbox import Outbox
-from syncd.played import note_played
+from syncd.outbox import Outbox, note_played
 from syncd.streamed import StreamedSlot
 from trainer.actors.follower import Followed, Follower, Giver
 from trainer.actors.views import ActorCounts, ActorDisplay, Playing

@@ -20,7 +20,7 @@ from viewer.pacing import Pacer
 from viewer.sources.mirror import MirrorFolder
 from viewer.sources.runs import RunFolders
 
-#: Where `syncd setup` puts a mirror (`syncd.access.settings`).
+#: Where `syncd setup` puts a mirror (`syncd.remote`).
 MIRROR = "shared_weights"
 #: Where a training that nobody's orchestrator keeps publishes, in its run folder (`trainer train`).
 _SHARED = "shared"

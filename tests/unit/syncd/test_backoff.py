@@ -15,7 +15,7 @@ from syncd.errors import (
     StorageError,
     UnreachableError,
 )
-from syncd.laptop.backoff import MAX_DELAY_S, SLEPT_S, Backoff, Moment, slept, stops
+from syncd.laptop.backoff import MAX_DELAY_S, Backoff, stops
 
 
 @given(st.integers(0, 5000), st.floats(0, 1, exclude_max=True))
@@ -24,17 +24,6 @@ def test_a_delay_is_jittered_over_its_whole_range_and_capped(failures: int, chan
     assert 0 <= backoff.delay_s(chance) <= min(MAX_DELAY_S, 1.6**failures if failures < 100 else MAX_DELAY_S)
     assert backoff.failed().delay_s(chance) >= backoff.delay_s(chance)
     assert backoff.delay_s(0.0) == 0.0
-
-
-@given(st.floats(0, 1e6), st.floats(0, 600), st.floats(0, 1e5), st.floats(0, 60))
-def test_a_sleep_is_time_that_was_not_planned(start: float, mono: float, asleep: float, planned: float) -> None:
-    before = Moment(start, 7.0)
-    on_time = Moment(start + planned, 7.0 + planned)
-    assert not slept(before, on_time, planned)
-    in_sleep = Moment(start + planned + asleep, 7.0 + planned)  # the lid was closed
-    stopped = Moment(start + planned + asleep, 7.0 + planned + asleep)  # SIGSTOP
-    if abs(asleep - SLEPT_S) > 1e-3:
-        assert slept(before, in_sleep, planned) == slept(before, stopped, planned) == (asleep > SLEPT_S)
 
 
 @pytest.mark.parametrize(

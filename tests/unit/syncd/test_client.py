@@ -23,7 +23,7 @@ from syncd.errors import (
     SyncError,
     UnreachableError,
 )
-from syncd.laptop.backoff import DISK_RETRY_S, Moment
+from syncd.laptop.backoff import DISK_RETRY_S
 from syncd.laptop.client import Client, Wishes, sync_once
 from syncd.laptop.exchange import Exchange
 from syncd.laptop.mirror import Mirror
@@ -55,9 +55,6 @@ class World:
     wall_s: float = NOW
     monotonic_s: float = 50.0
     slept: list[float] = field(default_factory=list)
-
-    def moment(self) -> Moment:
-        return Moment(self.wall_s, self.monotonic_s)
 
     def pass_s(self, seconds: float) -> None:
         self.wall_s += seconds
@@ -162,7 +159,8 @@ class Run:
             self.writer,
             Wishes(**wishes),  # type: ignore[arg-type]
             say=self.said.append,
-            moment=world.moment,
+            wall=lambda: world.wall_s,
+            monotonic=lambda: world.monotonic_s,
             sleep=world.sleep,
             chance=lambda: 0.5,
         )
@@ -264,22 +262,6 @@ def test_one_that_served_before_may_be_broken_for_a_while(tmp_path: Path, shared
     run.to_the_end()
     assert len(run.tries) == 3
     assert live.closed == 1
-
-
-def test_after_a_sleep_it_connects_at_once(tmp_path: Path, shared: Shared, world: World) -> None:
-    def lid_closed() -> News:
-        world.wall_s += 3600
-        return News()
-
-    def stopped() -> News:
-        world.pass_s(20)
-        return News()
-
-    first, second = Scripted(shared, world, [News(), lid_closed]), Scripted(shared, world, [stopped])
-    run = Run(tmp_path / "mirror", world, [first, second, Scripted(shared, world)])
-    run.to_the_end()
-    assert world.slept == []
-    assert (first.closed, second.closed, len(run.tries)) == (1, 1, 3)
 
 
 def failing(number: int, path: Path) -> Callable[..., None]:

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from policies import publish_one
 from refused import refused
 
-from syncd.access.settings import Settings, load_settings, settings_file, store_settings
 from syncd.access.survey import findings
 from syncd.errors import DamagedPolicyError, RemoteError
 from syncd.outbox import MAX_REASONS, OTHER_REASON, Outbox, read_contributions
-from syncd.remote import Remote
+from syncd.remote import Remote, Settings, load_settings, settings_file, store_settings
 from syncd.store import Manifest, Shared, parse_manifest
 from syncd.wire import protocol
 from syncd.wire.protocol import Decoder, SegmentVerdict

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refused import refused
 
-from syncd.outbox import ABANDONED_AFTER_S, Contributions, Outbox
-from syncd.played import MAX_PLAYED, note_played, read_played
+from syncd.outbox import ABANDONED_AFTER_S, MAX_PLAYED, Contributions, Outbox, note_played, read_played
 from syncd.wire.protocol import SegmentVerdict
 
 RUN = "demo-0123abcd"

@@ -25,7 +25,7 @@ from syncd.commands.service import install, run_agent
 from syncd.errors import StorageError
 from syncd.laptop import lock
 from syncd.laptop.client import Client
-from syncd.laptop.lock import holder, mirror_lock
+from syncd.laptop.status import holder, mirror_lock
 
 #: What paths may hold and service files can.
 WORDS = st.text(

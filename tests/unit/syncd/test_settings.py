@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refused import refused
 
-from syncd.access.settings import Settings, load_settings, parse_remote, settings_file, store_settings
 from syncd.errors import ConfigError
-from syncd.remote import Remote
+from syncd.remote import Remote, Settings, load_settings, parse_remote, settings_file, store_settings
 
 STORED = Settings(
     remote=Remote(path="/runs/mt10/shared", user="me", host="gpu", port=2222, command="/opt/syncd", key=Path("/k")),
