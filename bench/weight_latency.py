@@ -27,7 +27,7 @@ from sshd import Laptop, Sshd, missing_sshd_parts, throw_away_sshd  # noqa: E402
 
 from syncd import store  # noqa: E402
 from syncd.laptop.mirror import Mirror  # noqa: E402
-from syncd.transports.openssh import open_transport  # noqa: E402
+from syncd.transports import open_transport  # noqa: E402
 
 RSYNC_EVERY_S = 5.0
 OURS = ("openssh",)

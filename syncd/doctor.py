@@ -21,7 +21,7 @@ from syncd.errors import HostKeyError, RemoteError, ServiceError, SyncError
 from syncd.laptop.status import holder, read_status
 from syncd.remote import Remote, Settings, settings_file
 from syncd.shared.inbox import InboxLimits
-from syncd.transports.openssh import open_transport
+from syncd.transports import open_transport
 from syncd.wire.protocol import Standing
 
 #: A mirror keeps three policies a slot, and an outbox of 256 MiB: below this they may not find room.

@@ -52,7 +52,7 @@ def _takes_in(inboxes: Path) -> bool:
 
 def connect(settings: Settings, place: Remote) -> Session:
     """Errors: as `open_transport`."""
-    from syncd.transports.openssh import open_transport
+    from syncd.transports import open_transport
 
     return open_transport(place, client=settings.name or default_name())
 

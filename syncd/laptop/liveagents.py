@@ -22,7 +22,7 @@ from syncd.shared.inbox import Inbox
 from syncd.shared.layout import NAME, SLOT, folder_names
 from syncd.shared.offers import withdraw
 from syncd.streamed import StreamedSlots
-from syncd.wire.liveline import RINGS_EVERY_S, Agent, Showing, Watching
+from syncd.wire.liveline import RINGS_EVERY_S, Agent, LiveReceiver, LiveSender
 from syncd.wire.protocol import (
     MOST_OFFERS,
     MOST_WISHES,
@@ -63,12 +63,12 @@ class LiveAgents:
         self._monotonic = monotonic
         self._notices = Notices()
         self._look_at = self._tidy_at = float("-inf")
-        self._watching = Watching(
+        self._watching = LiveReceiver(
             transport.say, monotonic, folder=self._folder, check=self._check, trouble=self._trouble
         )
         self._living: dict[str, Living] = {}
         self._wishes: tuple[WireWish, ...] = ()
-        self._showing = Showing(self._opened, monotonic)
+        self._showing = LiveSender(self._opened, monotonic)
         self._slots = StreamedSlots(mirror.folder, monotonic)
         self._offers: tuple[tuple[str, int], ...] = ()
         self._wanted: dict[str, tuple[Wish, ...]] = {}

@@ -19,7 +19,7 @@ from syncd.errors import NoRoomError
 from syncd.shared.inbox import Inbox
 from syncd.shared.layout import Shared, is_nearly_full
 from syncd.shared.offers import may_show, offered, withdraw
-from syncd.wire.liveline import Agent, Showing, Watching
+from syncd.wire.liveline import Agent, LiveReceiver, LiveSender
 from syncd.wire.protocol import (
     MOST_WISHES,
     LiveBatch,
@@ -67,7 +67,7 @@ class LiveFeed:
         self._runs: dict[str, _Run] = {}
         self._wished: tuple[WireWish, ...] | None = None
         self._change_at = 0.0
-        self._showing = Showing(self._opened, clock)
+        self._showing = LiveSender(self._opened, clock)
         self.next_at = self._showing.next_at
 
     def _opened(self, agent: Agent, name: str) -> int:
@@ -189,7 +189,7 @@ class LiveIntake:
         self._clock, self._wall = clock, wall
         self._asked: dict[tuple[str, int], Asked] = {}
         self._wishes: tuple[WireWish, ...] = ()
-        self._watching = Watching(
+        self._watching = LiveReceiver(
             say, clock, folder=self._folder, check=self._check, kib_s=MOST_KIB_S,
             trouble=lambda sentence, _cause: _LOG.info("of %s: %s", inbox.who, sentence),
             stamp=lambda: {"origin": inbox.who, "at": wall()},

@@ -1,8 +1,8 @@
 """Agents at play over one connection: what both of its sides do alike, for each may show some and watch others.
 
-`Showing` sends: of each agent that the other side wants the newest batch alone, scenes slice by slice, and never more
-than the other side has taken. `Watching` receives what it asked for: batches are checked and go into rings; a scene is
-asked for once a batch names it, one at a time. Nothing else is written, and what is above a limit is not queued.
+A `LiveSender` sends of each agent that the other side wants the newest batch alone, scenes slice by slice, and never
+more than the other side has taken. A `LiveReceiver` takes what it asked for: batches are checked and go into rings; a
+scene is asked for once a batch names it, one at a time. Nothing else is written, and what is above a limit not queued.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def grown(payload: bytes) -> bytes:
     return found if reader.eof and not reader.unused_data and len(found) <= MAX_PAYLOAD_BYTES else b""
 
 
-class Showing:
+class LiveSender:
     """What one side lets the other watch. `opened`: a descriptor of a file by its name in an agent's folder (OSError).
     `clock`: monotonic s.
     """
@@ -140,7 +140,7 @@ class Showing:
             return b""
 
 
-class Watching:
+class LiveReceiver:
     """What one side sees of the other's. `folder`: where the files of an agent go; `check`: have room for so many bytes
     of it (NoRoomError, StorageError, OSError); `trouble` takes a sentence and its cause. `stamp`: what every batch
     says, whatever came. `kib_s`: no more is taken. `clock`: monotonic s. Errors of its methods: ProtocolError alone.

@@ -26,7 +26,7 @@ from syncd.outbox import Outbox, read_contributions
 from syncd.remote import Remote
 from syncd.shared.inbox import Inbox
 from syncd.store import Shared, Version
-from syncd.transports.openssh import open_transport
+from syncd.transports import open_transport
 from syncd.wire.arrivals import News
 
 SYNCD = str(Path(sys.executable).parent / "syncd")

@@ -17,7 +17,7 @@ from syncd.access import gate
 from syncd.commands.serve import MOST_MEMORY_BYTES, NICENESS
 from syncd.errors import UnreachableError
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, InboxLimits
-from syncd.transports.openssh import open_transport
+from syncd.transports import open_transport
 from syncd.wire.session import Session
 
 #: What an inbox holds at most, in segments of the largest size.

@@ -22,7 +22,7 @@ from syncd.laptop.checkpoints import ServedCheckpoints, fetch_newest
 from syncd.laptop.mirror import blob_of
 from syncd.laptop.rsync import RsyncPull
 from syncd.shared.inbox import Inbox
-from syncd.transports.openssh import open_transport
+from syncd.transports import open_transport
 from syncd.wire.arrivals import Offer
 from syncd.wire.protocol import REFUSED_EXIT_CODE
 

@@ -23,7 +23,7 @@ from anchorleg.live.wanted import FILE, Wish, read
 from syncd.laptop.liveagents import LiveAgents
 from syncd.laptop.mirror import Mirror
 from syncd.store import Shared
-from syncd.transports.openssh import open_transport
+from syncd.transports import open_transport
 from syncd.wire.live import GUESTS_FPS, GUESTS_WISHES
 from syncd.wire.liveline import grown
 from syncd.wire.protocol import WatchLive, WireWish

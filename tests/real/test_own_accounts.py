@@ -27,7 +27,7 @@ from syncd.shared.counts import Counts
 from syncd.shared.inbox import Inbox
 from syncd.shared.incoming import Incoming, close_to_others, make_incoming
 from syncd.shared.layout import Shared
-from syncd.transports.openssh import open_transport
+from syncd.transports import open_transport
 from syncd.wire.arrivals import Receipt
 from syncd.wire.session import Session
 

@@ -235,7 +235,7 @@ def test_a_server_killed_in_the_middle_leaves_a_part_that_is_gone_on_with(far, c
 CLIENT_PROGRAM = """
 import sys
 from syncd.remote import Remote
-from syncd.transports.openssh import open_transport
+from syncd.transports import open_transport
 transport = open_transport(Remote.model_validate_json(sys.argv[1]), client="anna")
 transport.listing()
 print("listening", flush=True)

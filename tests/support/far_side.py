@@ -15,7 +15,7 @@ from sshd import Laptop, Sshd, _command
 
 from syncd.remote import Remote
 from syncd.store import Manifest, Shared
-from syncd.transports.openssh import open_transport
+from syncd.transports import open_transport
 from syncd.wire.arrivals import News, Offer
 from syncd.wire.session import Session
 

@@ -23,7 +23,7 @@ ROOMS = {
     "orchestrator/run orchestrator/executors": 3_600,
     "orchestrator/hosts orchestrator/screens": 3_710,
     "orchestrator/doctor orchestrator/commands orchestrator/integrations": 2_880,
-    "syncd": 12_030,
+    "syncd": 11_420,
     "viewer": 4_760,
     "trainer/envs": 6_870,
     "trainer/algorithms": 4_070,

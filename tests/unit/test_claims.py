@@ -13,7 +13,7 @@ from orchestrator.decisions import nodes, requests, sightings
 from orchestrator.run import lease
 from orchestrator.screens.status import WATCH_S
 from syncd.laptop import capacity
-from syncd.shared import disk, incoming, manifest
+from syncd.shared import incoming, layout, manifest
 from syncd.wire import arrivals, protocol
 from syncd.wire.arrivals import MAX_FILES
 from trainer.evaluation import process as evaluating
@@ -104,7 +104,7 @@ def test_a_page_that_does_not_say_it_is_found(tmp_path: Path) -> None:
         ("status.md", f"`--watch` looks again every {WORDS[int(WATCH_S)]} seconds"),
         ("trust.md", f"a mirror has {capacity.MAX_SLOTS:,} slots, {MAX_FILES:,} files and"),
         ("trust.md", f"files and {capacity.MAX_BYTES // (1024 * MIB)} GiB at most, and"),
-        ("trust.md", f"and {disk.FREE_BYTES // (1024 * MIB)} GiB (on a small disk {100 * disk.FREE_SHARE:.0f} %)"),
+        ("trust.md", f"and {layout.FREE_BYTES // (1024 * MIB)} GiB (on a small disk {100 * layout.FREE_SHARE:.0f} %)"),
         ("trust.md", f"{manifest.MAX_RAW_BYTES // MIB} MiB of weights at most, {manifest.MAX_GROWTH} times what"),
         ("trust.md", f"{MAX_FILES:,} files and {arrivals.MAX_VERDICTS:,} verdicts wait at most"),
         ("looking.md", {1.1: "unless others are a tenth faster"}[tuning.WORTH_CHANGING]),

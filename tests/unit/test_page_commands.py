@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from orchestrator.cli import app as orchestrator
 from orchestrator.config import RunConfig, load_config
-from syncd.access import settings
+from syncd import remote as settings
 from syncd.cli import app as syncd
 from trainer.cli import app as trainer
 from trainer.config.algorithms import Mtsac

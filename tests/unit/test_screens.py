@@ -128,7 +128,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
         elif name == "explain":
             act(last=15, as_json=as_json)
         elif name == "syncd status":
-            act(folder=tmp_path, as_json=as_json, watch=False)
+            act(folder=tmp_path, as_json=as_json)
         else:
             act(as_json=as_json)
 

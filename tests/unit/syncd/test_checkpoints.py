@@ -15,7 +15,7 @@ from policies import publish_one
 from syncd.laptop.checkpoints import ServedCheckpoints, fetch_newest
 from syncd.remote import Remote
 from syncd.store import Shared
-from syncd.transports.openssh import LocalTransport
+from syncd.transports import LocalTransport
 from syncd.wire.protocol import SavedSlot, SavedThere
 
 RUN = "mine-11111111"

@@ -23,7 +23,7 @@ from syncd.commands import service as commands
 from syncd.commands import sync
 from syncd.commands.service import install, run_agent
 from syncd.errors import StorageError
-from syncd.laptop import lock
+from syncd.laptop import status as lock
 from syncd.laptop.client import Client
 from syncd.laptop.status import holder, mirror_lock
 
