@@ -6,15 +6,12 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-from daemons import WORK_S
 
 pytest.importorskip("torch")
 
+import typed_trainings
 from slot_digest import slot_digest
 
 from anchorleg.job import HANDED_OVER, lineage
@@ -23,20 +20,12 @@ from trainer.checkpoints.checkpoint import read_manifest
 from trainer.sharing.journal import Removed, Taken, entries
 
 pytestmark = pytest.mark.trainer
-REPOSITORY = Path(__file__).parents[2]
-SUPPORT = REPOSITORY / "tests" / "support"
 KILLED = -9
 
 
 def attempts(run_dir, *plans, program="train_contributed.py", journal=None, **fields):
-    """The exit codes of one attempt a plan, and all that they printed."""
-    command = [sys.executable, str(SUPPORT / program), str(run_dir), json.dumps(plans), json.dumps(fields)]
-    command += [str(journal)] if journal else []
-    environment = {"PYTHONPATH": f"{REPOSITORY}:{SUPPORT}", "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=WORK_S, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    *printed, codes = done.stdout.splitlines()
-    return json.loads(codes), "\n".join(printed)
+    """As of `typed_trainings`."""
+    return typed_trainings.attempts(program, run_dir, plans, fields, *([str(journal)] if journal else []))
 
 
 def again_from_scratch(run_dir, original, tmp_path, *plans):

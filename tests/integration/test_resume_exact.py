@@ -2,42 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import random
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-from daemons import WORK_S
 
 pytest.importorskip("torch")
 
 from slot_digest import gaps, slot_digest
+from typed_trainings import attempts
 
 from anchorleg.job import HANDED_OVER, attempt_numbers
 
 pytestmark = pytest.mark.trainer
-REPOSITORY = Path(__file__).parents[2]
-PROGRAM = REPOSITORY / "tests" / "support" / "train_point_mass.py"
 KILLED = -9
 #: Vector steps of an uninterrupted run: 1200 steps of 4 environments.
 VECTOR_STEPS = 300
 
 
-def attempts(run_dir, *signals, **fields):
-    """The exit codes of one attempt for each of `signals`, and all that they printed."""
-    command = [sys.executable, str(PROGRAM), str(run_dir), json.dumps(signals), json.dumps(fields)]
-    environment = {"PYTHONPATH": f"{REPOSITORY}:{PROGRAM.parent}", "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=WORK_S, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    *printed, codes = done.stdout.splitlines()
-    return json.loads(codes), "\n".join(printed)
-
-
 def train(run_dir, *interruptions, **fields):
     """One attempt for each interruption, then one to the end; the slot's folder."""
-    codes, printed = attempts(run_dir, *interruptions, {}, **fields)
+    codes, printed = attempts("train_point_mass.py", run_dir, [*interruptions, {}], fields)
     expected = [KILLED if "SIGKILL" in signals.values() else HANDED_OVER for signals in interruptions]
     assert codes == [*expected, 0], printed
     return run_dir / "slots/0"

@@ -45,3 +45,12 @@ def bits_of(folder: Path) -> dict[str, Any]:
     found = slot_digest(folder / "run/slots/0")
     del found["parts"]["run"][1]["numeric"]["workers"]
     return found
+
+
+def attempts(program: str, run_dir: Path, plans: Any, fields: Any, *more: str) -> tuple[list[int], str]:
+    """The exit codes of one attempt a plan, made by a program of tests/support, and all that they printed."""
+    script = ROOT / "tests/support" / program
+    words = (script, run_dir, json.dumps(plans), json.dumps(fields), *more)
+    said = run(run_dir, *words, HOME=str(Path.home()))  # whose cache has the library in C
+    *printed, codes = said.splitlines()
+    return json.loads(codes), "\n".join(printed)

@@ -15,8 +15,7 @@ from played_frames import Played, spaces_of_frames
 from refused import named, refused
 
 from trainer.buffers.experience import Experience
-from trainer.buffers.frames import FrameReplay, keeps_frames
-from trainer.buffers.replay import Replay
+from trainer.buffers.frames import FrameReplay
 from trainer.buffers.rollout import Rollout
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.section import TrainingSection, resolve
@@ -132,30 +131,6 @@ def test_what_is_counted_of_a_rollout_is_what_it_takes():
     rollout = Rollout(spaces_of(training), 50, 3)
     taken = sum(array.nbytes for array in (*rollout._frames.values(), *rollout.fields.values()))
     assert part(training, "a rollout").bytes == taken
-
-
-def test_a_checkpoint_of_transitions_is_none_of_frames():
-    small = {"name": "sac", "buffer_size": 300}
-    shown, plain = a_training(small), a_training(small, observation="state", cameras=[], frame_stack=1)
-    frames, rows = (Experience(training, spaces_of(training)) for training in (shown, plain))
-    with refused("damaged.no-frames"):
-        frames.load(rows.state())
-
-
-@pytest.mark.parametrize(
-    ("fields", "wanted"),
-    [
-        ({}, True),
-        ({"frame_stack": 1}, True),
-        ({"observation": "state", "cameras": [], "frame_stack": 1}, False),
-        ({"observation": "state", "cameras": [], "frame_stack": 1, "encoder": {"freeze": True}}, False),
-    ],
-    ids=str,
-)
-def test_frames_are_kept_where_there_are_pictures(fields, wanted):
-    training = a_training(**fields)
-    assert keeps_frames(spaces_of(training), training.network) == wanted
-    assert isinstance(Experience(training, spaces_of(training)).own, FrameReplay if wanted else Replay)
 
 
 def test_features_of_a_frozen_encoder_are_kept_once():

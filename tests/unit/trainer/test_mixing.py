@@ -227,17 +227,6 @@ class TestABarrier:
         there = other(updates=3 * EVERY)
         assert due(slot, there, updates=3 * EVERY, monkeypatch=monkeypatch)[0] is None
 
-    def test_what_cannot_be_journaled_changes_nothing(self, slot, monkeypatch):
-        slot.write = lambda _: False
-        entry, is_same, _ = due(slot, other(), monkeypatch=monkeypatch)
-        assert (entry, is_same, slot.state.mixed) == (None, True, 0)
-
-    def test_what_the_journal_names_and_has_another_form_is_a_sentence_and_changes_nothing(self, slot):
-        entry = Mixed(50, (MixedPeer(1, 0, 90, "a" * 64, 1.0),), 0.1)
-        before = copied(slot.learner.weights())
-        assert mix_in(slot.state, entry, [safetensors.torch.save({"policy.a": torch.zeros(1)})])
-        assert are_equal(before, slot.learner.weights())
-
 
 class TestLooking:
     def saved(self, slot, monkeypatch, **changes):

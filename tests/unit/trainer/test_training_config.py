@@ -163,38 +163,6 @@ def test_a_section_that_does_not_say_its_name_is_the_presets(written, suite, alg
     assert written.get("env", {}).get("horizon", training.env.horizon) == training.env.horizon
 
 
-def test_of_an_algorithms_own_encoder_one_setting_changes_and_another_encoder_takes_its_place():
-    def of(**encoder):
-        return resolve(TrainingSection(algorithm="drqv2", env={"observation": "both"}, encoder=encoder)).network.encoder
-
-    assert (of(lr_scale=0.5).arch, of(lr_scale=0.5).lr_scale) == ("drq", 0.5)
-    assert of(arch="impala").arch == "impala"
-
-
-#: Preset → what the guides say of it.
-GUIDES = {
-    "guide": {"batch_size": 512, "buffer_size": 2_000_000, "learning_rate": 3e-4, "total_steps": 2_000_000},
-    "guide-2m": {"batch_size": 512, "buffer_size": 2_000_000, "learning_rate": 3e-4, "total_steps": 2_000_000,
-                 "num_envs": 32, "checkpoint_interval": 50_000},
-    "guide-20m": {"batch_size": 512, "buffer_size": 2_000_000, "learning_rate": 3e-4, "total_steps": 20_000_000,
-                  "num_envs": 48, "checkpoint_interval": 50_000},
-    "aggressive": {"batch_size": 2048, "buffer_size": 10_000_000, "learning_rate": 5e-4},
-    "debug": {"batch_size": 128, "buffer_size": 100_000, "learning_rate": 1e-3, "total_steps": 10_000},
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("preset", GUIDES)
-def test_the_guides_presets_have_the_guides_values(preset):
-    training, guide = resolved(preset=preset), resolved()
-    assert {name: training[name] for name in GUIDES[preset]} == GUIDES[preset]
-    assert training["tasks"] == MT10
-    if preset != "debug":
-        assert (training["actor_hidden"], training["critic_hidden"]) == ((256, 256), (1024, 1024, 1024))
-        assert (training["evaluation_interval"], training["evaluation_goals"]) == (200_000, 50)
-        others = set(guide) - set(GUIDES[preset]) - {"preset", *SECTIONS}
-        assert [name for name in others if training[name] != guide[name]] == []
-
-
 def test_what_is_typed_replaces_what_stands_there_in_either_form():
     nested = {"algorithm": {"name": "mtsac", "batch_size": 64}, "env": {"benchmark": "MT50"}}
     put(nested, "batch_size", 32)

@@ -24,7 +24,6 @@ from trainer.checkpoints import checkpoint
 from trainer.checkpoints.checkpoint import read_manifest
 from trainer.checkpoints.resume import find_policy
 from trainer.config.section import TrainingSection, resolve
-from trainer.envs.suite import suite_of
 from trainer.errors import NotFiniteError
 from trainer.history.read import read, read_evaluations
 from trainer.training import begin
@@ -135,14 +134,6 @@ def test_updates_are_made_as_the_checkpoint_says(tmp_path, monkeypatch):
     monkeypatch.setattr(begin.machine, "device_name", lambda _: "another GPU")
     train(tmp_path, at=1)
     assert asked == [None, "kernels", None]  # bits are others there, so that way may be chosen anew
-
-
-def test_the_parent_is_reported_before_the_first_step(tmp_path, monkeypatch):
-    train(tmp_path, at=30)
-    seen = []
-    monkeypatch.setattr(begin, "suite_of", lambda *args: seen.append(progress(Job(tmp_path, 0, 1))) or suite_of(*args))
-    train(tmp_path, at=1)
-    assert (seen[0]["step"], seen[0]["checkpoint_step"]) == (120, 120)
 
 
 def test_the_best_checkpoint_keeps_its_nets_to_the_end(tmp_path):

@@ -7,17 +7,12 @@ to it leaves that to the next one. Of a slot there is one: the one before goes w
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
-
-import safetensors
-from pydantic import ValidationError
 
 from anchorleg.job import Job, attempt_numbers, candidates_before
 from trainer.errors import ConfigError, TrainerError
 from trainer.evaluation.playable import of_checkpoint
-from trainer.exporting.card import NAME, Card
 from trainer.exporting.export import export
 from trainer.history.read import best_evaluation, best_left, read_evaluations
 from trainer.training.features.base import EndReason, Feature, RunningAttempt
@@ -46,7 +41,7 @@ class FinalExport(Feature):
 
 
 def leave_final(job: Job, say: Callable[[str], None]) -> None:
-    """Write the final policy where it is not there yet, and say where it is. For a complete training only.
+    """Write the final policy, and say where it is. For a complete training only.
 
     What goes wrong is said: the training is complete all the same.
     """
@@ -54,10 +49,8 @@ def leave_final(job: Job, say: Callable[[str], None]) -> None:
         if job.superseded_by() is not None:
             return  # it does so itself
         last = next(candidates_before(job.slot_dir, job.attempt + 1))
-        there = [path for path in finals(job) if _made_of(path) == (last.attempt, last.step)]
-        path = there[-1] if there else job.attempt_dir / FINAL
-        if not there:
-            export(of_checkpoint(last.path, "cpu"), path)
+        path = job.attempt_dir / FINAL
+        export(of_checkpoint(last.path, "cpu"), path)
         for older in finals(job):
             if older != path:
                 older.unlink(missing_ok=True)
@@ -77,12 +70,3 @@ def finals(job: Job) -> list[Path]:
     numbers = [number for number in attempt_numbers(job.slot_dir) if number <= job.attempt]
     paths = [job.slot_dir / "attempts" / str(number) / FINAL for number in numbers]
     return [path for path in paths if path.exists()]
-
-
-def _made_of(path: Path) -> tuple[int, int] | None:
-    """The attempt and the step of the checkpoint that it was made of; None where it is no such file."""
-    with contextlib.suppress(OSError, safetensors.SafetensorError, KeyError, TypeError, ValidationError):
-        with open(path, "rb") as opened, safetensors.safe_open(f"/dev/fd/{opened.fileno()}", "np") as file:
-            source = Card.model_validate_json(file.metadata()[NAME]).source
-        return source.attempt, source.step
-    return None

@@ -8,7 +8,6 @@ tenth of its training at most.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +38,6 @@ _TWICE = 2
 Rows = Sequence[Mapping[str, Any]]
 
 
-@dataclass(frozen=True)
-class Leader:
-    """The slot to follow, and how far it led at the last of the two evaluations."""
-
-    slot: int
-    lead: float
-
-
 class Adoptions(InflowSource):
     """`found`: a learner to take over, copied, and how far its slot led; None: none. `ahead`: what is still to be taken
     again.
@@ -54,7 +45,7 @@ class Adoptions(InflowSource):
 
     def __init__(self, job: Job, training: Training, copies: Copies, ahead: Iterable[Entry]) -> None:
         super().__init__()
-        self.found: tuple[OtherLearner, Leader] | None = None
+        self.found: tuple[OtherLearner, float] | None = None
         self._job, self._training, self._copies = job, training, copies
         before = [entry for entry in (*of_line(job.slot_dir), *ahead) if isinstance(entry, Adopted)]
         self._steps = {entry.step for entry in before}
@@ -85,9 +76,9 @@ class Adoptions(InflowSource):
         """At a barrier: take over what was found. `write` journals it, or says False; then it waits."""
         if self.found is None or not self.may(state.step):
             return None
-        learner, leader = self.found
+        learner, lead = self.found
         sha256 = name_of(learner.data)
-        entry = Adopted(state.step, learner.slot, *learner.version, sha256, round(leader.lead, 4))
+        entry = Adopted(state.step, learner.slot, *learner.version, sha256, round(lead, 4))
         if not write([entry]):
             return None
         self._steps.add(entry.step)
@@ -106,7 +97,7 @@ class Adoptions(InflowSource):
         self.found = self._look()
         self._is_asked = False
 
-    def _look(self) -> tuple[OtherLearner, Leader] | None:
+    def _look(self) -> tuple[OtherLearner, float] | None:
         job, rows, folders = self._job, list[Mapping[str, Any]](), dict[int, Path]()
         with self.at("what the slots have learned"):
             own = {row["step"]: row for row in read_evaluations(job.slot_dir)} | self._new
@@ -117,14 +108,12 @@ class Adoptions(InflowSource):
             with self.at(f"what slot {slot} has learned"):
                 its = read_evaluations(folder)
                 others |= {slot: its} if whom_to_follow(rows, {slot: its}) else {}
-        for leader in whom_to_follow(rows, others):  # some are of another group
-            with self.at(f"what slot {leader.slot} has learned"):
-                learner = find_learner(
-                    folders[leader.slot], leader.slot, self._training, known=self._known.get(leader.slot)
-                )
+        for slot, lead in whom_to_follow(rows, others):  # some are of another group
+            with self.at(f"what slot {slot} has learned"):
+                learner = find_learner(folders[slot], slot, self._training, known=self._known.get(slot))
                 if learner is not None:
                     self._copies.keep(learner.data)
-                    return learner, leader
+                    return learner, lead
         return None
 
 
@@ -133,13 +122,13 @@ def is_allowed(slot: int, step: int, total_steps: int, last: int | None) -> bool
     return slot != NEVER and (last is None or step - last >= PART_OF_BUDGET * total_steps)
 
 
-def whom_to_follow(own: Rows, others: Mapping[int, Rows]) -> list[Leader]:
-    """The slots that were better than this one by more than `LEAD` at the last two evaluations of each, furthest first.
-    Rows as of `evaluations.jsonl`, oldest first. Pure.
+def whom_to_follow(own: Rows, others: Mapping[int, Rows]) -> list[tuple[int, float]]:
+    """The slots that were better than this one by more than `LEAD` at the last two evaluations of each, furthest first,
+    and by how much at the last. Rows as of `evaluations.jsonl`, oldest first. Pure.
     """
     leads = {slot: _lead(own, rows) for slot, rows in others.items()}
-    found = [Leader(slot, lead) for slot, lead in leads.items() if lead is not None]
-    return sorted(found, key=lambda one: (-one.lead, one.slot))
+    found = [(slot, lead) for slot, lead in leads.items() if lead is not None]
+    return sorted(found, key=lambda one: (-one[1], one[0]))
 
 
 def _lead(own: Rows, other: Rows) -> float | None:
