@@ -28,7 +28,7 @@ ROOMS = {
     "trainer/envs": 6_870,
     "trainer/algorithms": 4_070,
     "trainer/nets trainer/buffers": 3_880,
-    "trainer/training trainer/checkpoints trainer/history": 4_800,
+    "trainer/training trainer/checkpoints trainer/history": 4_770,
     "trainer/sharing trainer/actors trainer/live": 5_010,
     "trainer/config": 2_490,
     "trainer/demos": 1_590,
