@@ -15,8 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
-
 from anchorleg.files import file_mode, write_bytes
 from orchestrator.decisions.verdicts import told_to_others
 from orchestrator.errors import AnchorlegError
@@ -48,31 +46,25 @@ _SIZES = ((MOST_JOBS, 60, None), (8, 30, None), (3, 10, None), (0, 0, None), (0,
 
 
 class Board(Frozen):
-    """`at`: when the controller looked, by its clock. `times`: the newest jobs of each slot, `older`: how many more the
-    slots have, by slot. `events`: the newest, oldest first.
-    """
+    """`at`: when the controller looked, by its clock. `times`: each slot's newest jobs. `events`: the newest."""
 
     version: int = VERSION
     at: float
     view: RunView
     times: tuple[SlotFacts, ...] = ()
-    older: Mapping[int, int] = Field(default_factory=dict)
     events: tuple[dict[str, Any], ...] = ()
 
 
 def board_of(view: RunView, now: float) -> Board:
     """As much as fits into `MOST_BYTES` of a view that was read with its events and its newest jobs."""
     source = view.source
-    facts, events = (source.jobs, source.events) if source is not None else ((), ())
-    known = source.ledger.slots if source is not None and source.ledger is not None else ()
-    counts = {slot.index: slot.jobs for slot in known}
+    facts, events = (source.jobs, source.events.all) if source is not None else ((), ())
     bare = _bare(view, events)
     for jobs, told, slots in _SIZES:
         board = Board(
             at=now,
             view=_first(bare, slots),
             times=tuple(_newest(one, jobs) for one in facts[:slots] if jobs),
-            older=_older(facts[:slots], jobs, counts) if jobs else {},
             events=tuple(_fact(event, view.run_dir) for event in events[len(events) - told :]),
         )
         if len(line_of(board)) <= MOST_BYTES:
@@ -84,12 +76,6 @@ def _first(view: RunView, slots: int | None) -> RunView:
     """With so many slots, and of the experiments with so many of the best."""
     queue = view.queue and view.queue.model_copy(update={"best": view.queue.best[:slots]})
     return view.model_copy(update={"slots": view.slots[:slots], "queue": queue})
-
-
-def _older(facts: Sequence[SlotFacts], most: int, counts: Mapping[int, int]) -> dict[int, int]:
-    """By slot, how many jobs it has beside the `most` that are told. `counts`: by slot, how many it has had."""
-    older = {one.slot: max(counts.get(one.slot, 0), len(one.jobs)) - len(one.jobs[-most:]) for one in facts}
-    return {slot: count for slot, count in older.items() if count}
 
 
 def _bare(view: RunView, events: Sequence[Mapping[str, Any]]) -> RunView:

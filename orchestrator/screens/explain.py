@@ -56,7 +56,7 @@ def explain(view: RunView, index: int, now: float, *, last: int = EVENTS_SHOWN) 
             raise ConfigError("slot.none-yet", name=view.run_name)
         raise ConfigError("slot.unknown", name=view.run_name, slot=index, last=len(view.slots) - 1)
     slot, shown = source.ledger.slots[index], view.slots[index]
-    events = [event for event in source.events if event.get("slot", index) == index]
+    events = [event for event in source.events.all if event.get("slot", index) == index]
     moments = [HistoryEvent(at=event.get("at", 0.0), words=sentence(event, now), event=event) for event in events]
     rung = place_words(slot, source.ledger.slots, source.run.config.queue)
     return Explanation(

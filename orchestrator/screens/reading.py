@@ -24,6 +24,7 @@ from orchestrator.screens.forecast import forecast, queue_view, waits_between
 from orchestrator.screens.jobtimes import slot_facts
 from orchestrator.screens.runview import (
     ExcludedNode,
+    RunEvents,
     RunSource,
     RunState,
     RunView,
@@ -80,12 +81,12 @@ def run_view(run_dir: RunDir, now: float | None = None, *, events: bool = False,
     slots = tuple(_slot_view(slot, run, run_dir, around) for slot in known)
     live = any(attempt.live for slot in known for attempt in slot.attempts)
     state = _state(run, control.wish, slots, alive=by is not None, live=live)
-    source = RunSource(run, ledger, tuple(read_events(run_dir)) if events or jobs != 0 else ())
+    source = RunSource(run, ledger, RunEvents(tuple(read_events(run_dir))) if events or jobs != 0 else RunEvents())
     if jobs != 0:
         facts = []
         for slot in known:
             over = control.wish != "run" or slot.status is not SlotStatus.ACTIVE or slot.index >= run.config.slots
-            facts.append(slot_facts(run_dir, slot, source.events_of(slot.index), now, over=over, most=jobs))
+            facts.append(slot_facts(run_dir, slot, source.events.of(slot.index), now, over=over, most=jobs))
         source = replace(source, jobs=tuple(facts))
     return RunView(
         run_id=run.run_id,

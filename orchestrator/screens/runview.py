@@ -8,8 +8,7 @@ for users in docs/status.md.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import Field
@@ -169,28 +168,30 @@ class SlotFacts:
     over: bool = False
 
 
+class RunEvents:
+    """The history: `all` events, oldest first, and those of one slot. What is no event of a slot is in `all` alone."""
+
+    def __init__(self, events: Sequence[Event] = ()) -> None:
+        self.all, self._by_slot = events, dict[int, list[Event]]()
+        for event in events:
+            if isinstance(slot := event.get("slot"), int) and "at" in event and "kind" in event:
+                self._by_slot.setdefault(slot, []).append(event)
+
+    def of(self, slot: int) -> Sequence[Event]:
+        """Those of one slot, oldest first."""
+        return self._by_slot.get(slot, ())
+
+
 @dataclass(frozen=True)
 class RunSource:
-    """What a view was made from, for the screens that go into detail. `events`: the history, oldest first. `jobs`: of
-    each slot that the ledger knows. Both are empty unless they were asked for.
+    """What a view was made from, for the screens that go into detail. `jobs`: of each slot that the ledger knows; empty,
+    as `events`, unless they were asked for.
     """
 
     run: Run
     ledger: Ledger | None
-    events: tuple[Event, ...] = ()
+    events: RunEvents = field(default_factory=RunEvents)
     jobs: tuple[SlotFacts, ...] = ()
-
-    def events_of(self, slot: int) -> Sequence[Event]:
-        """Those of one slot, oldest first."""
-        return self._by_slot.get(slot, ())
-
-    @cached_property
-    def _by_slot(self) -> Mapping[int, Sequence[Event]]:
-        found: dict[int, list[Event]] = {}
-        for event in self.events:
-            if isinstance(slot := event.get("slot"), int):
-                found.setdefault(slot, []).append(event)
-        return found
 
 
 class RunView(View):

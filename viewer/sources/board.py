@@ -17,7 +17,7 @@ from orchestrator.run.ledger import read_events
 from orchestrator.run.rundir import RunDir
 from orchestrator.screens.board import BEAT_S, FILE, MOST_BYTES, VERSION, Board
 from orchestrator.screens.goodput import account
-from orchestrator.screens.runview import RunView, SlotFacts
+from orchestrator.screens.runview import RunEvents, RunView, SlotFacts
 from orchestrator.screens.timeline import sentence
 from syncd.store import SlotPlace
 from viewer.learning import NOT_A_TRAININGS
@@ -34,20 +34,6 @@ BEATS_MISSED = 3
 #: Clocks of two machines differ by less, or it is said.
 CLOCKS_DIFFER_S = 60.0
 _MOST_CHARS = 500
-
-
-class RunEvents:
-    """`all` events, oldest first, and by slot."""
-
-    def __init__(self, events: Sequence[Event]) -> None:
-        self.all, self._by_slot = events, dict[int, list[Event]]()
-        for event in events:
-            if isinstance(slot := event.get("slot"), int) and all(name in event for name in ("at", "kind")):
-                self._by_slot.setdefault(slot, []).append(event)
-
-    def of(self, slot: int) -> Sequence[Event]:
-        """Of one slot."""
-        return self._by_slot.get(slot, ())
 
 
 def run_fields(
@@ -155,10 +141,11 @@ def _fields(board: Board, numbers: set[int], choice: ViewChoice, now: float) -> 
     here: no page of them can be turned to, and no goodput counted.
     """
     facts = {one.slot: one for one in board.times if one.slot in numbers}
+    jobs = {slot.slot: slot.jobs for slot in board.view.slots}
     shares = {
         k: round(share, 2)
         for k, one in facts.items()
-        if not board.older.get(k) and (share := account(one, now).times.goodput) is not None
+        if jobs.get(k, 0) <= len(one.jobs) and (share := account(one, now).times.goodput) is not None
     }
     page = ViewChoice(events=choice.events)
     fields = run_fields(board.view, numbers, facts, shares, RunEvents(board.events), page, now)

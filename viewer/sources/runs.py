@@ -15,7 +15,7 @@ from orchestrator.run.rundir import Run, RunDir, load_run, shared_dir
 from orchestrator.screens.goodput import Times, account, total
 from orchestrator.screens.jobtimes import slot_facts
 from orchestrator.screens.reading import run_view
-from orchestrator.screens.runview import RunView, SlotFacts
+from orchestrator.screens.runview import RunEvents, RunView, SlotFacts
 from syncd.store import Manifest
 from trainer.history.read import EVALUATIONS, METRICS, read_evaluations, rows_of
 from viewer.learning import NOT_A_TRAININGS, Learned, curves_of, evaluation_rows, learned_from, learned_until, task_rows
@@ -30,7 +30,7 @@ from viewer.model import (
     ViewChoice,
 )
 from viewer.pacing import Pacer
-from viewer.sources.board import MOST, RunEvents, events_of, history_of, run_fields, signature_of_events
+from viewer.sources.board import MOST, events_of, history_of, run_fields, signature_of_events
 from viewer.sources.shared import (
     SHARED_S,
     agent_rows,

@@ -65,25 +65,26 @@ def slot(tmp_path: Path) -> SlotFolder:
 
 
 class TestWhereAnAttemptMayStart:
-    def test_the_newest_checkpoint_of_the_one_before_comes_first(self, slot: SlotFolder) -> None:
-        slot.attempt(0, 90, 100, 200, parent=None)
-        assert slot.candidates(1) == [(0, 200), (0, 100), (0, 90)]
-
-    def test_a_decision_hides_what_a_ghost_published_afterwards(self, slot: SlotFolder) -> None:
-        slot.attempt(0, 100, parent=None).attempt(1, 150, parent=(0, 100))
-        slot.attempt(0, 200, 300)
-        assert slot.candidates(2) == [(1, 150), (0, 100)]
-
-    def test_a_successor_that_died_before_its_first_checkpoint_is_skipped_to_precisely_its_parent(
-        self, slot: SlotFolder
+    @pytest.mark.parametrize(
+        ("history", "attempt", "found"),  # history: (attempt, its checkpoints, its parent), in the order of writing
+        [
+            ([(0, (90, 100, 200), None)], 1, [(0, 200), (0, 100), (0, 90)]),
+            # A decision hides what a ghost published afterwards, and so on down the whole line.
+            ([(0, (100,), None), (1, (150,), (0, 100)), (0, (200, 300), None)], 2, [(1, 150), (0, 100)]),
+            ([(0, (10,), None), (1, (20,), (0, 10)), (2, (30,), (1, 20)), (0, (99,), None), (1, (98,), (0, 10))], 3,
+             [(2, 30), (1, 20), (0, 10)]),
+            # Successors that died before their first checkpoint are skipped, to precisely their parent.
+            ([(0, (50, 100), None), (1, (), (0, 100)), (2, (), (0, 100)), (0, (200,), None)], 3, [(0, 100), (0, 50)]),
+            ([(0, (100,), None), (1, (), None)], 2, []),  # from scratch
+            ([(0, (100,), None), (1, (), "undecided"), (0, (200,), None)], 2, [(0, 200), (0, 100)]),
+        ],
+    )  # fmt: skip
+    def test_it_follows_each_attempts_own_decision(
+        self, slot: SlotFolder, history: Any, attempt: int, found: list[tuple[int, int]]
     ) -> None:
-        slot.attempt(0, 50, 100, parent=None).attempt(1, parent=(0, 100)).attempt(2, parent=(0, 100))
-        slot.attempt(0, 200)
-        assert slot.candidates(3) == [(0, 100), (0, 50)]
-
-    def test_a_decision_to_start_from_scratch_hides_everything_before(self, slot: SlotFolder) -> None:
-        slot.attempt(0, 100, parent=None).attempt(1, parent=None)
-        assert slot.candidates(2) == []
+        for number, steps, parent in history:
+            slot.attempt(number, *steps, parent=parent)
+        assert slot.candidates(attempt) == found
 
     def test_a_decision_to_go_back_hides_what_was_saved_later_by_attempts_up_to_then(self, slot: SlotFolder) -> None:
         slot.attempt(0, 50, 100, parent=None).attempt(1, 150, 200, parent=(0, 100))
@@ -111,15 +112,6 @@ class TestWhereAnAttemptMayStart:
         (slot.path / "rollbacks/0.json").write_text("{}")
         with pytest.raises(ValueError, match="mend it, or delete it"):
             slot.candidates(1)
-
-    def test_an_attempt_that_died_before_it_decided_hides_nothing(self, slot: SlotFolder) -> None:
-        slot.attempt(0, 100, parent=None).attempt(1).attempt(0, 200)
-        assert slot.candidates(2) == [(0, 200), (0, 100)]
-
-    def test_the_ghost_of_a_ghost_stays_hidden_down_the_whole_line(self, slot: SlotFolder) -> None:
-        slot.attempt(0, 10, parent=None).attempt(1, 20, parent=(0, 10)).attempt(2, 30, parent=(1, 20))
-        slot.attempt(0, 99).attempt(1, 98)
-        assert slot.candidates(3) == [(2, 30), (1, 20), (0, 10)]
 
     @pytest.mark.parametrize("text", [*NO_DECISIONS, *(json.dumps(circle) for circle in CIRCLES)])
     def test_a_decision_that_is_none_is_one_sentence(self, slot: SlotFolder, text: str) -> None:

@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 from refused import refused
 
 from orchestrator.config import parse_config
-from orchestrator.decisions.models import Ledger, Slot, SlotStatus
+from orchestrator.decisions.models import Ledger
 from orchestrator.run.begin import begin, prepare_folder
 from orchestrator.run.ledger import append_event, save_ledger
 from orchestrator.run.rundir import RunDir
-from orchestrator.screens.explain import Explanation, explain, withheld
+from orchestrator.screens.explain import Explanation, explain
 from orchestrator.screens.reading import run_view
-from orchestrator.screens.runview import RunView, SlotView
 from orchestrator.screens.timeline import KINDS, sentence
 
 TOY: dict[str, Any] = {"run_name": "toy", "executor": "local", "slots": 2, "command": ["python3", "toy.py"]}
@@ -70,26 +69,6 @@ def test_history_is_told_in_order_for_this_slot_and_the_run(run_dir: RunDir) -> 
 def test_a_slot_that_is_none_is_one_sentence(run_dir: RunDir, ledger: Ledger | None, index: int, name: str) -> None:
     with refused(name):
         explained(run_dir, ledger, index)
-
-
-@pytest.mark.parametrize(
-    ("slot", "view", "words"),
-    [
-        ({"status": SlotStatus.FINISHED}, {}, "its training is done"),
-        ({"status": SlotStatus.PAUSED}, {}, "paused"),
-        ({"status": SlotStatus.FAILED}, {}, "failed"),
-        ({}, {"controller": None}, "no controller"),
-        ({}, {"blind_since": NOW - 60, "blind_error": "no answer"}, "no answer"),
-        ({"not_before": NOW + 60, "why": "job 12 failed"}, {}, "job 12 failed; until "),
-        ({"why": "waits for room: slurm.max_jobs is 4"}, {}, "slurm.max_jobs is 4"),
-        ({}, {}, "next look"),
-    ],
-)
-def test_why_no_new_job_is_submitted(slot: dict[str, Any], view: dict[str, Any], words: str) -> None:
-    known = {"run_id": "r", "run_name": "toy", "run_dir": "/r", "executor": "local", "state": "running"}
-    known |= {"controller": "me", "controller_epoch": 0, "wish": "run", "written_at": NOW}
-    shown = SlotView(slot=0, state=str(slot.get("status", "waiting")))
-    assert words in withheld(Slot(index=0, **slot), shown, RunView.model_validate(known | view), NOW)
 
 
 ODD = st.one_of(st.none(), st.integers(0, 10**9), st.text(max_size=20))

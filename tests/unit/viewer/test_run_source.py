@@ -146,11 +146,6 @@ def test_slots_with_settings_of_their_own_have_no_mean(tmp_path: Path, own: dict
     assert ("mean" in {line.kind for line in run.curves.lines}) is are_seeds
 
 
-def test_actors_have_no_agents(tmp_path: Path) -> None:
-    actors = {"role": "actors", "actors": {"shared_dir": str(tmp_path)}}
-    assert page(a_watched_run(tmp_path / "play", NOW, slots=1, jobs=1, **actors).path).live is None
-
-
 # --- what cannot be read ---------------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anchorleg.words import wilson
 from trainer.training.meter import Meter
 from viewer.curves import (
     MOST_MEASURES,
@@ -67,12 +66,6 @@ def test_the_mean_goes_as_far_as_all_slots_have_got_and_tells_the_lowest_and_the
     assert line is not None
     assert line.steps[-1] == 1000
     assert (line.values[-1], line.low[-1], line.high[-1]) == (0.5, 0.0, 1.0)
-
-
-def test_one_tasks_line_has_wilsons_interval() -> None:
-    line = line_of(slot_curves([a_row(100, 1.0, 20)]), 0, "slot 0", "success", TASKS[0])
-    assert (line.low[0], line.high[0]) == (pytest.approx(0.8389, abs=1e-3), 1.0)
-    assert wilson(0.5, 0) == (0.0, 1.0)
 
 
 def test_where_no_success_is_told_the_curves_show_returns() -> None:

@@ -7,7 +7,6 @@ from itertools import pairwise
 from builders import NOW
 
 from orchestrator.screens.runview import JobFacts, SlotFacts
-from viewer.model import JOBS_A_PAGE
 from viewer.timeline import bars_of, row_of
 
 
@@ -42,16 +41,6 @@ def test_what_a_slot_waits_for_now_has_no_end() -> None:
     assert parts(facts)[-2:] == [(1, "waiting", 200.0, 260.0), (1, "queue", 260.0, None)]
     over = SlotFacts(slot=0, jobs=(a_job(0, 100.0, 200.0),), begun_at=90.0, over=True)
     assert parts(over)[-1][1] == "running"
-
-
-def test_jobs_come_by_the_page_and_older_ones_are_counted() -> None:
-    jobs = tuple(a_job(k, 100.0 * k, 100.0 * k + 80) for k in range(100))
-    facts = SlotFacts(slot=0, jobs=jobs, begun_at=0.0, over=True)
-    newest, before = (row_of(facts, [], NOW, None, page) for page in (0, 1))
-    assert [bar.attempt for bar in newest.jobs] == list(range(60, 100))
-    assert [bar.attempt for bar in before.jobs] == list(range(20, 60))
-    assert (newest.older, before.older) == (100 - JOBS_A_PAGE, 20)
-    assert row_of(facts, [], NOW, None, 9).jobs == ()
 
 
 def test_an_end_that_is_told_twice_counts_once() -> None:
