@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, InstanceOf
 
 from orchestrator.decisions.models import Ledger, Verdict
 from orchestrator.decisions.reasons import Kind
@@ -184,8 +184,8 @@ class RunEvents:
 
 @dataclass(frozen=True)
 class RunSource:
-    """What a view was made from, for the screens that go into detail. `jobs`: of each slot that the ledger knows; empty,
-    as `events`, unless they were asked for.
+    """What a view was made from, for the screens that go into detail. `jobs`: of each slot that the ledger knows.
+    `events`, `jobs`: empty unless they were asked for.
     """
 
     run: Run
@@ -219,4 +219,4 @@ class RunView(View):
     excluded_nodes: tuple[ExcludedNode, ...] = ()
     queue: QueueView | None = None
     slots: tuple[SlotView, ...] = ()
-    source: RunSource | None = Field(default=None, exclude=True, repr=False)
+    source: InstanceOf[RunSource] | None = Field(default=None, exclude=True, repr=False)
