@@ -72,16 +72,6 @@ class TestCheckpointer:
         keeper.finish(10, writer("10"))
         assert saved(tmp_path) == ["0/10"]
 
-    def test_it_also_saves_every_so_many_steps_and_says_so(self, tmp_path: Path) -> None:
-        keeper = a_checkpointer(tmp_path, every=4)
-        for step in range(1, 10):
-            keeper.step_done(step, writer(str(step)))
-        assert saved(tmp_path) == ["0/4", "0/8"]
-        keeper.finish(10, writer("10"))
-        assert saved(tmp_path) == ["0/10", "0/4", "0/8"]
-        told = json.loads((keeper.job.attempt_dir / "progress.json").read_text())
-        assert (told["step"], told["total"], told["checkpoint_step"]) == (10, 10, 10)
-
     def test_what_is_no_finite_number_any_more_is_no_metric_any_more(self, tmp_path: Path) -> None:
         keeper = a_checkpointer(tmp_path)
         keeper.tell({"loss": 0.5, "score": 1.0, "cost": 2.0})
@@ -123,40 +113,6 @@ class TestChance:
 
 
 class TestEnvironments:
-    @pytest.mark.parametrize(
-        "name",
-        ["CartPole-v1", "Pendulum-v1", "Blackjack-v1"],
-    )
-    @pytest.mark.parametrize("vector", [False, True])
-    def test_another_one_of_the_same_making_goes_on_with_the_same_bits(self, name: str, *, vector: bool) -> None:
-        gym, np = pytest.importorskip("gymnasium"), pytest.importorskip("numpy")
-        from orchestrator.integrations.envs import env_state, restore_env
-
-        def made(seed: int) -> Any:
-            env = gym.make_vec(name, num_envs=2, vectorization_mode="sync") if vector else gym.make(name)
-            env = env if vector else gym.wrappers.RecordEpisodeStatistics(env)
-            env.reset(seed=seed)
-            return env
-
-        def played(env: Any, actions: list[Any]) -> list[Any]:
-            rows = []
-            for action in actions:
-                obs, reward, terminated, truncated, _ = env.step(action)
-                if not vector and (terminated or truncated):
-                    obs, _ = env.reset()
-                rows.append(np.concatenate([np.ravel(np.asarray(part, float)) for part in (obs, reward, terminated)]))
-            return np.concatenate(rows).tolist()
-
-        env = made(3)
-        env.action_space.seed(7)
-        actions = [env.action_space.sample() for _ in range(150)]
-        played(env, actions[:50])
-        state = json.loads(json.dumps(env_state(env)))
-        first = played(env, actions[50:])
-        other = made(4)
-        restore_env(other, state)
-        assert played(other, actions[50:]) == first
-
     @pytest.mark.parametrize("vector", [False, True])
     def test_what_has_two_names_is_one_thing_again(self, *, vector: bool) -> None:
         gym, np = pytest.importorskip("gymnasium"), pytest.importorskip("numpy")

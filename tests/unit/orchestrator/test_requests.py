@@ -124,16 +124,7 @@ class TestAdding:
         over(world, 0)
         world.tick(after=POLL_S)
         assert slots_at_work(world) == [0, 1, 4]
-        assert (world.run_dir.settings(4)).read_text().split() == [
-            "{",
-            '"rate":',
-            "1,",
-            '"seed":',
-            "9,",
-            '"kind":',
-            '"x"',
-            "}",
-        ]
+        assert json.loads(world.run_dir.settings(4).read_text()) == {"rate": 1, "seed": 9, "kind": "x"}
 
     def test_a_controller_that_died_in_between_takes_it_up_once(self, world: World) -> None:
         add_experiments(world.run_dir, experiments_of(["seed=9"], None, None, None))
