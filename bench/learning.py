@@ -400,12 +400,12 @@ def seeded(rows: Sequence[dict[str, str]]) -> Seeded:
     evaluations = tuple(
         Evaluated(
             int(row["step"]), {"all": float(row["success"] or 0)}, int(row["goals"]),
-            None if row["success"] else float(row["return"]),
+            None if row["success"] else float(row["return"]), earned=float(row["return"]),
         )
         for row in rows
     )  # fmt: skip
-    returns, last = tuple(float(row["return"]) for row in rows), rows[-1]
-    return Seeded(int(last["seed"]), evaluations, returns, int(last["step"]), float(last["cpu_s"]))
+    last = rows[-1]
+    return Seeded(int(last["seed"]), evaluations, int(last["step"]), float(last["cpu_s"]))
 
 
 def tell(table: str, made: Mapping[Key, list[list[str]]], todays: set[Key], steps: int) -> None:

@@ -8,8 +8,8 @@ import numpy as np
 
 
 class RandomStream(IntEnum):
-    """What each is for. Their numbers are part of what a seed means: none is used again. A plug-in's are its own from
-    `PLUGIN` on.
+    """What each is for. Their numbers are part of what a seed means: none is used again (6 was one). A plug-in's are
+    its own from `PLUGIN` on.
     """
 
     NETS = 0
@@ -18,7 +18,6 @@ class RandomStream(IntEnum):
     EXPLORATION = 3
     OTHERS_SAMPLING = 4
     PROBE = 5
-    OTHERS_PROBE = 6
     ORDER = 7
     DEMOS_SAMPLING = 8
     GROUP_SAMPLING = 9

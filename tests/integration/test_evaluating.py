@@ -22,7 +22,7 @@ from refused import refused
 from suites import act_deterministic, metaworld
 
 from trainer.evaluation import process
-from trainer.evaluation.checkpoints import evaluate_checkpoint
+from trainer.evaluation.playable import evaluate_checkpoint
 from trainer.evaluation.process import EvaluationRequest, EvaluatorProcess
 from trainer.evaluation.protocol import evaluate, unseen_seed
 

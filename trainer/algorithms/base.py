@@ -159,10 +159,6 @@ class Algorithm(ABC):
         """What the nets are like inside. Draws from no stream of the run, changes nothing."""
         return None
 
-    def diagnose_contributors(self, step: int) -> Mapping[str, float]:  # noqa: ARG002
-        """The mean TD error of each contributor's rows; as `diagnose`."""
-        return {}
-
     # --- optional: other ranks, and other slots of a group ------------------------------------------------------------
 
     def learn(self, sample: Any) -> Tensor:

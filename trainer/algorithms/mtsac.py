@@ -296,10 +296,6 @@ class MTSAC(Algorithm):
     def diagnose(self, step: int) -> Diagnosis:
         return multitask.diagnose(self, self.off_policy.experience.own, step)
 
-    def diagnose_contributors(self, step: int) -> Mapping[str, float]:
-        others = self.off_policy.experience.others
-        return {} if others is None else multitask.td_errors_of_contributors(self, others, step)
-
     @torch.no_grad()
     def probe(self, step: int) -> tuple[float, Tensor]:
         loss, q = multitask.critic_loss_and_q(self, inputs_of(self.off_policy.probe(self.draw, step), self.device))

@@ -10,9 +10,7 @@ import typer
 RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run folders, slot folders, or mirrors.")]
 PolicyArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="POLICY", help="A checkpoint or run folder; a mirror or manifest; or latest, best, RUN, RUN/SLOT."
-    ),
+    typer.Argument(metavar="POLICY", help="A checkpoint or run folder; a mirror; or latest, best, RUN, RUN/SLOT."),
 ]
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help="A training section as JSON, or a cluster_config.json.")

@@ -1,9 +1,11 @@
-"""Policies that can be watched: a checkpoint of a run folder, or what a run published, from a mirror or `$SHARED`."""
+"""Policies that can be watched or evaluated: a checkpoint of a run folder, or what a run published, from a mirror or
+`$SHARED`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +18,7 @@ from trainer.checkpoints.resume import find_policy, policy_candidates, spec_of, 
 from trainer.config.settings import EnvSettings
 from trainer.envs.suite import SuiteRef
 from trainer.errors import ConfigError, DamagedCheckpointError, NoGoodCheckpointError
-from trainer.evaluation.protocol import Act
+from trainer.evaluation.protocol import MIN_LANES, Act, Evaluation, evaluate, unseen_seed
 from trainer.history.slots import told_where
 from trainer.machine import device as machine
 from trainer.nets.policy import frozen_tensors
@@ -88,8 +90,8 @@ def find_playable(
     averaged: bool = False,
     slot: int | None = None,
 ) -> Found:
-    """The policy that a user means by `text`: a folder with checkpoints; a mirror, `$SHARED` or manifest file; or
-    `latest`, `best`, `RUN`, `RUN/SLOT` in `shared_dir`.
+    """The policy that a user means by `text`: a folder with checkpoints; a mirror or `$SHARED`; or `latest`, `best`,
+    `RUN`, `RUN/SLOT` in `shared_dir`.
 
     `best`: not the newest checkpoint of the folder but the one that was evaluated best. `averaged`: the moving average
     of what was trained. `slot`: of several that of this number. Errors: ConfigError, NoGoodCheckpointError.
@@ -107,16 +109,8 @@ def find_playable(
         return of_checkpoint(place, device, best=best, averaged=averaged)
     if best:
         raise ConfigError("play.best-of-no-run", path=text)
-    if path.is_file() and path.suffix == ".json":
-        return _of_manifest_file(path, device, averaged=averaged)
-    if path.suffix == ".json" and path.parent.name == "manifests" and not path.exists():
-        raise ConfigError("play.manifest-gone", path=path)
     if path.is_dir() and (found := _shared(path)):
         return _of_slots(_numbered(found.slots(), slot), Choice("latest"), path, device, averaged=averaged)
-    if path.is_dir() and (path / "manifests").is_dir():
-        place_of = _slot(path)
-        is_averaged = averaged or place_of.is_averaged
-        return _of_slots(_numbered([place_of.slot_itself], slot), Choice("latest"), path, device, averaged=is_averaged)
     folder = user_path(shared_dir or DEFAULT_SHARED_DIR)
     here = _shared(folder)
     run, slash, number = text.rpartition("/")
@@ -203,33 +197,12 @@ def _shared(path: Path) -> store.Shared | None:
     return None
 
 
-def _slot(folder: Path) -> store.SlotPlace:
-    """The slot whose folder `…/v1/runs/<run>/<slot>` is, or its `averaged`. Errors: ConfigError."""
-    folder = folder.resolve()
-    try:
-        if folder.name == store.AVERAGED:
-            return _slot(folder.parent).averaged
-        return store.Shared(folder.parents[3]).slot(folder.parent.name, int(folder.name))
-    except (ValueError, IndexError):
-        raise ConfigError("play.no-slot-folder", folder=folder) from None
-
-
 def _numbered(slots: Sequence[store.SlotPlace], slot: int | None) -> Sequence[store.SlotPlace]:
     """Those of number `slot`; None: all. Errors: ConfigError where there are others only."""
     chosen = [place for place in slots if slot in {None, place.slot}]
     if slots and not chosen:
         raise ConfigError("play.unknown-slot", slot=slot, slots=", ".join(f"{p.run_id}/{p.slot}" for p in slots))
     return chosen
-
-
-def _of_manifest_file(path: Path, device: str, *, averaged: bool) -> Found:
-    version = store.Version.of_file(path.name)
-    if version is None or path.resolve().parent.name != "manifests":
-        raise ConfigError("play.no-manifest", path=path)
-    place = _slot(path.resolve().parent.parent)
-    if averaged and not place.is_averaged:
-        raise ConfigError("play.manifest-not-averaged", path=path, folder=place.averaged.manifests)
-    return _tried(lambda: of_publication(place, store.read_manifest(place, version), device), str(path))
 
 
 def _of_slots(slots: Sequence[store.SlotPlace], choice: Choice, folder: Path, device: str, *, averaged: bool) -> Found:
@@ -242,13 +215,74 @@ def _of_slots(slots: Sequence[store.SlotPlace], choice: Choice, folder: Path, de
         there = ", ".join(f"{place.run_id}/{place.slot}" for place in slots) or "nothing yet"
         raise ConfigError("play.none-published", folder=folder, choice=choice, there=there)
     place = next(place for manifest, place in newest if manifest is chosen)
-    return _tried(lambda: of_publication(place, chosen, device), f"{chosen.run_id}/{chosen.slot}")
-
-
-def _tried(read: Callable[[], Found], name: str) -> Found:
+    name = f"{chosen.run_id}/{chosen.slot}"
     try:
-        return read()
+        return of_publication(place, chosen, device)
     except (UnusablePolicyError, store.DamagedPolicyError) as error:
         raise NoGoodCheckpointError("policy.not-played", policy=name, why=error) from None
     except OSError as error:
         raise NoGoodCheckpointError("policy.unread", policy=name, why=error.strerror or error) from None
+
+
+@dataclass(frozen=True)
+class EvaluatedCheckpoint:
+    """An evaluated checkpoint."""
+
+    path: Path
+    step: int
+    evaluation: Evaluation
+    notes: tuple[str, ...]
+
+
+def evaluate_checkpoint(
+    path: Path,
+    *,
+    goals: int,
+    goal_seed: int | None,
+    device: str,
+    unseen_goals: int = 0,
+    best: bool = False,
+    averaged: bool = False,
+    beside: bool = False,
+    threads: int | None = None,
+    num_workers: int | None = None,
+    goals_dir: Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> EvaluatedCheckpoint:
+    """Evaluate the newest good checkpoint at or below `path`, or its `best`, on `goals` fixed goals a task.
+
+    `averaged`: its moving average in its place; `beside`: that too, on the same goals, where there is one.
+    `goal_seed` None: the goals it was trained on. `unseen_goals` a task are played, too, that those are not. `threads`
+    (torch's) None: the training's. `num_workers` None: by the CPUs. The rest is for `evaluate`; `interrupted` may only
+    look. Errors: ConfigError, NoGoodCheckpointError, EnvError.
+    """
+    if device not in _DEVICES:
+        raise ConfigError("cli.unknown-device", device=device)
+    policy = of_checkpoint(path, device, best=best, averaged=averaged, threads=threads)
+    average = averaged_beside(policy, device, threads=threads) if beside else None
+    total = len(policy.tasks) * (goals * (1 + (average is not None)) + unseen_goals)
+
+    def played(act: Act, count: int, seed: int, before: int) -> Evaluation:
+        result = evaluate(
+            act,
+            policy.suite(seed, goals_dir),
+            count,
+            machine.default_workers(num_workers, max(len(policy.tasks), MIN_LANES)),
+            progress=progress and (lambda done, _: progress(before + done, total)),
+            interrupted=interrupted,
+        )
+        if result is None:
+            raise AssertionError("nobody interrupts this evaluation")
+        return result
+
+    seed = policy.goal_seed if goal_seed is None else goal_seed
+    found = played(policy.act, goals, seed, 0)
+    done = len(policy.tasks) * goals
+    if unseen_goals:
+        unseen = played(policy.act, unseen_goals, unseen_seed(policy.goal_seed), done)
+        found, done = replace(found, unseen=unseen), done + len(policy.tasks) * unseen_goals
+    if average is not None:
+        found = replace(found, averaged=played(average.act, goals, seed, done))
+    assert isinstance(policy.record, Checkpoint)  # noqa: S101 - it was read from one
+    return EvaluatedCheckpoint(policy.record.ref.path, policy.step, found, policy.notes)

@@ -223,7 +223,7 @@ def main() -> int:
             os.nice(request["nice"])
         be_expendable()
         threading.Thread(target=_end_with_the_learner, daemon=True).start()
-        from trainer.evaluation.checkpoints import evaluate_checkpoint
+        from trainer.evaluation.playable import evaluate_checkpoint
 
         episodes, said_at = (0, 0), float("-inf")
 

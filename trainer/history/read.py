@@ -226,9 +226,8 @@ def scalars(row: Mapping[str, Any]) -> dict[str, float]:
         numbers = {name: value for name, value in row.get(group, {}).items() if isinstance(value, int | float)}
         values |= {f"{group}/{name}": value for name, value in numbers.items()}
     values |= {f"group/rows/{slot}": value for slot, value in row.get("group", {}).get("group_rows", {}).items()}
-    for name in ("td_error", "weight"):
-        by_contributor = row.get("contributed", {}).get(name, {})
-        values |= {f"contributed/{name}/{who}": value for who, value in by_contributor.items()}
+    by_contributor = row.get("contributed", {}).get("weight", {})
+    values |= {f"contributed/weight/{who}": value for who, value in by_contributor.items()}
     for task, measured in row["tasks"].items():
         values |= {f"{name}/{task}": value for name, value in measured.items() if name != "episodes"}
     return values

@@ -1,7 +1,8 @@
 """How MuJoCo can draw on this machine: decided before mujoco is loaded, because it reads MUJOCO_GL only then.
 
 It is decided once for a program and all that it starts: they find the answer in their environment. Of that, what a
-shell, a notebook or a site has set for other programs is left out first.
+shell, a notebook or a site has set for other programs is left out first. MUJOCO_GL is read once a process, and a way
+that does not work may end in a crash of its library: so each way is tried by `python -m trainer.machine.drawing`.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ KNOWN_TO_MUJOCO = (
 PROBE_TIMEOUT_S = 60.0
 #: Of a driver's name.
 _MOST_LETTERS = 200
+_SCENE = """
+<mujoco><worldbody><light pos="0 0 3"/><geom type="sphere" size=".3" rgba="1 0 0 1"/></worldbody></mujoco>
+"""
 
 
 class Drawing(NamedTuple):
@@ -57,7 +61,7 @@ def driver_of(way: str) -> str | None:
     if way:
         environ[VARIABLE] = way
     try:
-        command = [sys.executable, "-P", "-m", "trainer.machine.glprobe"]
+        command = [sys.executable, "-P", "-m", "trainer.machine.drawing"]
         status, output, _ = run_to_its_end(command, PROBE_TIMEOUT_S, environ)
         return str(json.loads(output)["driver"])[:_MOST_LETTERS] if status == 0 else None
     except (subprocess.TimeoutExpired, ValueError, KeyError, TypeError):
@@ -132,3 +136,24 @@ def drop_foreign_variables(environ: MutableMapping[str, str] = os.environ) -> st
         return None
     del environ[VARIABLE]
     return f"{VARIABLE}={way} is left out: MuJoCo knows no such way to draw"
+
+
+def main() -> int:
+    """Draw one small picture and print one JSON object: `driver`, OpenGL's renderer and version. 0: it is not black."""
+    import mujoco
+
+    model = mujoco.MjModel.from_xml_string(_SCENE)
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    with mujoco.Renderer(model, 32, 32) as renderer:
+        renderer.update_scene(data)
+        is_drawn = renderer.render().max() > 0
+        from OpenGL import GL
+
+        driver = " ".join(GL.glGetString(name).decode() for name in (GL.GL_RENDERER, GL.GL_VERSION))
+        print(json.dumps({"driver": driver}))
+    return 0 if is_drawn else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

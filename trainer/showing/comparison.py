@@ -45,7 +45,6 @@ class Seeded:
 
     seed: int
     evaluations: tuple[Evaluated, ...]
-    returns: tuple[float, ...]
     steps: int
     seconds: float
     num_envs: int = 1
@@ -98,7 +97,7 @@ class Contender:
     @property
     def mean_return(self) -> float:
         """Of the last evaluation, over seeds and tasks."""
-        return float(np.mean([one.returns[-1] for one in self.seeds]))
+        return float(np.mean([one.evaluations[-1].earned for one in self.seeds]))
 
     @property
     def area(self) -> float:
@@ -143,11 +142,10 @@ def together(slots: Sequence[Seeded]) -> Seeded:
     by_step = [{one.step: place for place, one in enumerate(slot.evaluations)} for slot in slots]
     shared = sorted(set.intersection(*(set(places) for places in by_step)))
     chosen = [[places[step] for places in by_step] for step in shared] or [[-1] * len(slots)]
-    of_each = [list(zip(slots, places, strict=True)) for places in chosen]
+    of_each = [[slot.evaluations[place] for slot, place in zip(slots, places, strict=True)] for places in chosen]
     return Seeded(
         seed=min(slot.seed for slot in slots),
-        evaluations=tuple(_mean([slot.evaluations[place] for slot, place in each]) for each in of_each),
-        returns=tuple(float(np.mean([slot.returns[place] for slot, place in each])) for each in of_each),
+        evaluations=tuple(map(_mean, of_each)),
         steps=max(slot.steps for slot in slots),
         seconds=max(slot.seconds for slot in slots),
         num_envs=slots[0].num_envs,
@@ -163,6 +161,7 @@ def _mean(evaluations: Sequence[Evaluated]) -> Evaluated:
         success={task: float(np.mean([one.success[task] for one in evaluations])) for task in sorted(tasks)},
         goals_per_task=min(one.goals_per_task for one in evaluations),
         mean_return=float(np.mean(returns)) if returns else None,
+        earned=float(np.mean([one.earned for one in evaluations])),
     )
 
 
@@ -195,8 +194,7 @@ def as_far_as_all(contenders: Sequence[Contender]) -> list[Contender]:
         raise ConfigError("compare.no-common-step", evaluated=evaluated)
     begun = (seed.evaluations[place].step for seed, place in zip(seeds, shared[0], strict=True))
     cut = (
-        replace(seed, evaluations=seed.evaluations[: place + 1], returns=seed.returns[: place + 1])
-        for seed, place in zip(seeds, shared[-1], strict=True)
+        replace(seed, evaluations=seed.evaluations[: place + 1]) for seed, place in zip(seeds, shared[-1], strict=True)
     )
     return [
         replace(
@@ -322,7 +320,8 @@ def _slot(history: History) -> _Slot | None:
             at.append(row["at"])
             steps = int(row["to"])
             in_group = in_group or learned_from_others(row)
-    seeded = _seeded(history, training, steps, seconds_of(at))
+    evaluations = tuple(evaluated(row) for row in history.evaluations)
+    seeded = Seeded(training.seed, evaluations, steps, seconds_of(at), training.num_envs)
     return _Slot(training, learned_with(training, history), seeded, history.folder, history.slot, in_group)
 
 
@@ -379,14 +378,3 @@ def seconds_of(at: Sequence[float]) -> float:
     usual = float(np.median(apart[apart >= 0]))
     is_told = (apart >= 0) & (apart <= _PAUSE * max(usual, 1.0))
     return float(np.where(is_told, apart, usual).sum() + usual)
-
-
-def _seeded(history: History, training: Training, steps: int, seconds: float) -> Seeded:
-    return Seeded(
-        seed=training.seed,
-        evaluations=tuple(evaluated(row) for row in history.evaluations),
-        returns=tuple(float(np.mean(list(row["returns"].values()))) for row in history.evaluations),
-        steps=steps,
-        seconds=seconds,
-        num_envs=training.num_envs,
-    )

@@ -44,6 +44,8 @@ class Evaluated:
     mean_return: float | None = None
     averaged: float | None = None
     """Mean success of the moving average on the same goals, where that was played."""
+    earned: float = 0.0
+    """The mean return over tasks, whatever it is judged by."""
 
     @property
     def mean(self) -> float:
@@ -142,9 +144,10 @@ def learned_from_others(row: Mapping[str, Any]) -> bool:
 
 def evaluated(row: Mapping[str, Any]) -> Evaluated:
     """A row of evaluations."""
-    earned = None if tells_success(row) else mean_return(row)
-    averaged = success_of(row.get("averaged"))
-    return Evaluated(int(row["step"]), dict(row["success"]), int(row["goals_per_task"]), earned, averaged)
+    judged_by = None if tells_success(row) else mean_return(row)
+    averaged, earned = success_of(row.get("averaged")), row.get("returns", {}).values()
+    mean = float(np.mean(list(earned))) if earned else 0.0
+    return Evaluated(int(row["step"]), dict(row["success"]), int(row["goals_per_task"]), judged_by, averaged, mean)
 
 
 def window_rows(episodes: F64) -> int:

@@ -295,10 +295,7 @@ def _likely(found: Estimate) -> str:
 
 
 def _evaluations(seed: Seeded) -> list[dict[str, Any]]:
-    return [
-        {"step": one.step, "success": dict(one.success), "return": total}
-        for one, total in zip(seed.evaluations, seed.returns, strict=True)
-    ]
+    return [{"step": one.step, "success": dict(one.success), "return": one.earned} for one in seed.evaluations]
 
 
 def _trained(one: Contender) -> str:

@@ -28,8 +28,7 @@ from trainer.envs.step import VectorSpec
 from trainer.envs.suite import spaces_of, suite_of
 from trainer.envs.vector import VectorEnv
 from trainer.errors import ConfigError
-from trainer.evaluation.checkpoints import evaluate_checkpoint
-from trainer.evaluation.playable import find_playable
+from trainer.evaluation.playable import evaluate_checkpoint, find_playable
 from trainer.nets.encoders.base import encoder_for
 from trainer.training.run import advance, fresh, row
 

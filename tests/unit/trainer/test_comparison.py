@@ -37,8 +37,8 @@ RISING = [0.1, 0.3, 0.5, 0.7, 0.9]
 
 def seeded(scores, seed=0, *, every=100, late=0):
     """`late`: as many steps each evaluation comes late, which is one less than there are environments."""
-    found = tuple(Evaluated((i + 1) * every + late, {"a": score}, 10) for i, score in enumerate(scores))
-    return Seeded(seed, found, tuple(scores), len(scores) * every + late, 10.0, late + 1)
+    found = tuple(Evaluated((i + 1) * every + late, {"a": score}, 10, earned=score) for i, score in enumerate(scores))
+    return Seeded(seed, found, len(scores) * every + late, 10.0, late + 1)
 
 
 def contender(name, *curves, **more):
@@ -47,7 +47,7 @@ def contender(name, *curves, **more):
 
 def evaluated_at(name, num_envs, *steps):
     found = tuple(Evaluated(step, {"a": 0.5}, 10) for step in steps)
-    return Contender(name, (Seeded(0, found, (0.5,) * len(steps), steps[-1], 10.0, num_envs),))
+    return Contender(name, (Seeded(0, found, steps[-1], 10.0, num_envs),))
 
 
 def test_what_a_contender_came_to():
@@ -103,7 +103,7 @@ def test_an_evaluation_counts_for_the_step_at_which_it_was_due_in_whatever_order
 def test_where_no_success_is_told_returns_are_compared():
     def by_return(name, *ends):
         found = [(Evaluated(100, {"a": 0.0}, 10, 5.0), Evaluated(200, {"a": 0.0}, 10, end)) for end in ends]
-        return Contender(name, tuple(Seeded(k, each, (5.0, ends[k]), 200, 9) for k, each in enumerate(found)))
+        return Contender(name, tuple(Seeded(k, each, 200, 9) for k, each in enumerate(found)))
 
     good, bad = by_return("a", 400, 500, 450), by_return("b", 100, 420, 90)
     assert (good.tells_success, good.final.value, good.steps_to(0.5)) == (False, pytest.approx(450), None)

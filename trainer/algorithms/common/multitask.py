@@ -11,15 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from trainer.algorithms.common.diagnostics import Diagnosis, by_task, dormant, effective_rank, norm, watched
 from trainer.algorithms.common.off_policy import probe_rows
 from trainer.algorithms.common.sharding import Sample
-from trainer.buffers.contributed import Contributed
-from trainer.buffers.replay import Ring, shares
+from trainer.buffers.replay import Ring
 from trainer.buffers.rows import Batch
 from trainer.config.algorithms import Mtsac
 from trainer.config.training import Training
@@ -30,10 +28,6 @@ from trainer.nets.critics import Critic, ResidualCritic
 from trainer.nets.fused import Draw, Stacked
 from trainer.nets.mlp import with_task
 from trainer.nets.policy import PolicyNet, PolicySpec
-from trainer.streams import RandomStream, seeds_of
-
-#: Rows of one contributor in its probe: the error's mean is known to a tenth.
-ROWS_OF_ONE = 128
 
 
 @dataclass(frozen=True)
@@ -168,26 +162,6 @@ def critic_loss_and_q(learner: Learner, inputs: Inputs) -> tuple[Tensor, Tensor]
     x = with_task(inputs.obs, inputs.task, learner.num_tasks)
     _, _, loss = _q_target_and_loss(learner, inputs, x)
     return loss, learner.q_value_and_gradient(x, learner.drawn(x, inputs.current_noise)[0].action)[0]
-
-
-@torch.no_grad()
-def td_errors_of_contributors(learner: Learner, others: Contributed, step: int) -> dict[str, float]:
-    """The mean |Q - target| of rows of each contributor, drawn alike from the tasks that it has rows of, the mean of
-    both critics. As `diagnose`.
-    """
-    rng = np.random.default_rng(seeds_of(learner.seed, RandomStream.OTHERS_PROBE, step))
-    found = {}
-    for number, who in enumerate(others.sources):
-        counts = np.zeros_like(others.sizes)
-        if not others.sizes[number].sum():
-            continue
-        counts[number], _ = shares(ROWS_OF_ONE, others.sizes[number], 0)
-        batch = others.pick(counts, rng)
-        noise = torch.Generator().manual_seed(int(rng.integers(2**62)))
-        inputs = inputs_of(Sample(batch, learner.draw(batch, noise)), learner.device)
-        q, target, _ = _q_target_and_loss(learner, inputs, with_task(inputs.obs, inputs.task, learner.num_tasks))
-        found[who] = float((q - target).abs().mean(0).mean())
-    return found
 
 
 def _q_target_and_loss(learner: Learner, inputs: Inputs, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -27,7 +27,7 @@ class Diagnostics(Feature):
 
 
 def add_diagnostics(state: TrainingRun, row: dict[str, Any]) -> None:
-    """Where they are due, `diagnostics` of the nets, and of each task, and of each contributor in `row`, more."""
+    """Where they are due, `diagnostics` of the nets, and of each task more."""
     if not crossed(state.updates - row["updates"], state.updates, INTERVAL_UPDATES):
         return
     if (found := state.algorithm.diagnose(state.step)) is None:
@@ -35,8 +35,6 @@ def add_diagnostics(state: TrainingRun, row: dict[str, Any]) -> None:
     row["diagnostics"] = _readable(found.nets)
     for of_task, measured in zip(row["tasks"].values(), found.tasks, strict=True):
         of_task.update(_readable(measured))
-    if "contributed" in row:
-        row["contributed"]["td_error"] = _readable(state.algorithm.diagnose_contributors(state.step))
 
 
 def _readable(values: Mapping[str, float]) -> dict[str, float]:
