@@ -32,7 +32,6 @@ from trainer.config.wandb import wandb_environment
 from trainer.errors import (
     ConfigError,
     DeviceError,
-    ElsewhereError,
     OutOfMemoryError,
     RanksError,
     SaveError,
@@ -156,9 +155,8 @@ def _train_together(job: Job, asked: LoadedSection, place: RankPlace) -> int:
             leave_code(job.attempt_dir, code)  # before the others see this one leave
     except Exception as error:
         code = error.exit_code if isinstance(error, TrainerError) else 1
-        group.fault(error, code)
-        leave_code(job.attempt_dir, code)
-        if place.rank and group.size > 1 and isinstance(error, RanksError | ElsewhereError):
+        leave_code(job.attempt_dir, code)  # as above
+        if place.rank and group.size > 1 and isinstance(error, RanksError):
             raise typer.Exit(code) from None  # the first says so
         raise
     finally:

@@ -118,14 +118,6 @@ class DeviceError(TrainerError):
     exit_code = 9
 
 
-class ElsewhereError(TrainerError):
-    """Another rank failed, and said why: `why` is its sentence, `code` its exit code, which is this one's, too."""
-
-    def __init__(self, name: str, /, *, code: int, **fields: Any) -> None:
-        super().__init__(name, code=code, **fields)
-        self.exit_code = code
-
-
 class DroppedError(TrainerError):
     """The owner of the shared folder takes nothing from this contributor. It does not mean that anything was lost."""
 

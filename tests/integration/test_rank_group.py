@@ -50,19 +50,15 @@ def test_ranks_that_differ_are_named_by_all(played: dict[str, list[Any]]) -> Non
     assert played["differ"] == [["RanksError", 8, words]] * 3
 
 
-def test_what_one_rank_says_last_is_told_by_the_others_with_its_exit_code(played: dict[str, list[Any]]) -> None:
-    words = "environment 3 (reach-v3) failed"
-    *others, last = played["fail"]
-    assert last == ["EnvironmentFailedError", 6, words]
-    assert others == [["ElsewhereError", 6, f"rank 2 failed with exit code 6: {words}"]] * 2
-
-
-def test_a_rank_that_is_killed_ends_the_others(played: dict[str, list[Any]]) -> None:
-    *others, last = played["die"]
-    assert last is None
+@pytest.mark.parametrize(
+    ("scene", "end"), [("fail", ["EnvironmentFailedError", 6, "environment 3 (reach-v3) failed"]), ("die", None)]
+)
+def test_a_rank_that_fails_or_is_killed_ends_the_others(played: dict[str, list[Any]], scene: str, end: Any) -> None:
+    *others, last = played[scene]
+    assert last == end
     for kind, code, words in others:
         assert (kind, code) == ("RanksError", 8)
-        assert words.startswith("one of the 3 ranks ended without a word")
+        assert words.startswith("one of the 3 ranks ended")
 
 
 def test_the_store_of_one_node_listens_on_its_loopback_address_and_the_owner_alone_reads_where(

@@ -46,7 +46,6 @@ def rank_of(job: Job, place: RankPlace, signals: dict[str, str]) -> int:
     try:
         return run(job, resolve(TrainingSection(**TRAINING)), TrainingDisplay(), group=group)
     except TrainerError as error:
-        group.fault(error, error.exit_code)
         print(f"rank {place.rank}: {error}", flush=True)
         return error.exit_code
     finally:

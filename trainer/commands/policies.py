@@ -56,7 +56,7 @@ def evaluate(
     """
     from rich.console import Console
 
-    from trainer.evaluation.checkpoints import evaluate_checkpoint
+    from trainer.evaluation.playable import evaluate_checkpoint
 
     aside = set_aside() if as_json else contextlib.nullcontext()
     with aside, Console(stderr=True).status("reading the checkpoint") as status:  # on a terminal only

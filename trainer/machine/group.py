@@ -8,6 +8,7 @@ What a checkpoint and a row of metrics need of all ranks is brought to rank 0, w
 is one temporary folder and one rename, and no half of a checkpoint can be there.
 
 A rank that dies closes its connections, which the others notice at once; one that hangs is given up after `ANSWER_S`.
+What one that fails says of it, it prints itself; its exit code is in a file (`launching.leave_code`).
 """
 
 from __future__ import annotations
@@ -25,8 +26,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from threading import Thread
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import safetensors.numpy
@@ -35,7 +35,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from anchorleg.files import read_json, to_json, write_bytes
-from trainer.errors import ElsewhereError, RanksError
+from trainer.errors import RanksError
 from trainer.machine.launching import LOOPBACK, RankPlace
 from trainer.state import State, shared_of, united
 
@@ -46,21 +46,14 @@ MEET_S = 600.0
 ANSWER_S = 3600.0
 #: How often the file is looked for that says where rank 0 waits.
 LOOK_S = 0.1
-#: What a rank that failed has for its last words, and another one looks for them: one that was killed left none.
-LAST_WORDS_S = 3.0
-#: What the node of rank 0 has to answer in, which may have frozen: `store.check` waits for ever.
-STORE_S = 5.0
 #: In a job's own folder: where rank 0 waits for the others.
 MEETING = "ranks.json"
 _LENGTH_BYTES = 8
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Group:
-    """This process and its peers. Errors of all methods but `fault`: ElsewhereError with what a peer said; RanksError
-    where one ended without a word, or says nothing for `ANSWER_S`.
-    """
+    """This process and its peers. Errors of all methods: RanksError where one ended, or says nothing for `ANSWER_S`."""
 
     rank: int = 0
     size: int = 1
@@ -68,7 +61,6 @@ class Group:
     """Which of the ranks of this node it is, from 0."""
     here: int = 1
     """How many ranks this node has."""
-    store: Any = None
 
     @classmethod
     def alone(cls) -> Group:
@@ -97,7 +89,7 @@ class Group:
         except (RuntimeError, OSError, ValueError) as error:
             first = str(error).splitlines()[0][:160]
             raise RanksError("ranks.not-met", rank=rank, size=size, path=folder / MEETING, why=first) from error
-        return cls(rank, size, place.at, place.here, store)
+        return cls(rank, size, place.at, place.here)
 
     @property
     def is_first(self) -> bool:
@@ -166,56 +158,20 @@ class Group:
             ranks = f"rank {others[0]} differs" if len(others) == 1 else f"ranks {', '.join(others)} differ"
             raise RanksError("ranks.differ", what=what, ranks=ranks, advice=advice)
 
-    def fault(self, error: Exception, code: int) -> None:
-        """Leave `error` as the last words of this rank, with its exit code: the others tell it. Never fails.
-
-        That others are lost, each finds by itself.
-        """
-        if self.store is not None and not isinstance(error, ElsewhereError | RanksError):
-            words = json.dumps({"code": code, "words": str(error)})
-            _within(STORE_S, lambda: self.store.set(_fault(self.rank), words))
-
     def close(self) -> None:
         """Leave. The others notice."""
         if self.size > 1 and dist.is_initialized():
             with contextlib.suppress(RuntimeError):
                 dist.destroy_process_group()
-            _within(LAST_WORDS_S, self._leave)
-
-    def _leave(self) -> None:
-        """Rank 0's process has the store: it stays until the others, who read last words there, have left."""
-        self.store.set(f"left/{self.rank}", "")
-        if self.is_first:
-            self.store.wait([f"left/{rank}" for rank in range(self.size)], timedelta(seconds=LAST_WORDS_S))
 
     @contextmanager
     def _answered(self) -> Iterator[None]:
         try:
             yield
         except RuntimeError as error:
-            raise self._lost(error) from error
-
-    def _lost(self, error: RuntimeError) -> RanksError | ElsewhereError:
-        """Why a peer did not answer."""
-        said = _within(LAST_WORDS_S + STORE_S, self._last_words)
-        if said is not None:
-            return said
-        is_silent = "timed out" in str(error).lower()
-        if is_silent:
-            return RanksError("ranks.silent", ranks=self.size, minutes=ANSWER_S / 60)
-        return RanksError("ranks.lost", ranks=self.size)
-
-    def _last_words(self) -> ElsewhereError | None:
-        """What another rank left, as soon as it is there; None: nothing for `LAST_WORDS_S`."""
-        until = time.monotonic() + LAST_WORDS_S
-        while True:
-            for rank in range(self.size):
-                said = _read(self.store, rank) if rank != self.rank else None
-                if said is not None:
-                    return said
-            if time.monotonic() > until:
-                return None
-            time.sleep(LOOK_S)
+            if "timed out" in str(error).lower():
+                raise RanksError("ranks.silent", ranks=self.size, minutes=ANSWER_S / 60) from error
+            raise RanksError("ranks.lost", ranks=self.size) from error
 
 
 def _met(rank: int, size: int, path: Path, host: str) -> Any:
@@ -251,35 +207,6 @@ def _waited_for(read: Callable[[], Any]) -> Any:
             if time.monotonic() > until:
                 raise
             time.sleep(LOOK_S)
-
-
-def _fault(rank: int) -> str:
-    return f"fault/{rank}"
-
-
-def _read(store: Any, rank: int) -> ElsewhereError | None:
-    """What `rank` left; None: nothing, or nothing that can be read, or nobody is there to ask."""
-    try:
-        if not store.check([_fault(rank)]):
-            return None
-        said = json.loads(store.get(_fault(rank)))
-        return ElsewhereError("ranks.other-failed", rank=rank, why=said["words"], code=int(said["code"]))
-    except (RuntimeError, OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _within(longest_s: float, ask: Callable[[], T]) -> T | None:
-    """What the store's `ask` gives; None where it fails, or takes longer: rank 0's process may be gone, or frozen."""
-    found: list[T] = []
-
-    def asking() -> None:
-        with contextlib.suppress(RuntimeError, OSError):
-            found.append(ask())
-
-    thread = Thread(target=asking, daemon=True)
-    thread.start()
-    thread.join(longest_s)
-    return found[0] if found else None
 
 
 def gathered(group: Group, parts: Mapping[str, State]) -> dict[str, State]:

@@ -180,10 +180,10 @@ def _end_of_ranks(ranks: Sequence[subprocess.Popen[bytes]], job: Job, say: Calla
     for number in killed[:1]:
         by = signal.Signals(-ranks[number].returncode).name
         say(f"rank {number} was killed by {by}: the ranks end, the last checkpoint is good")
-    if ranks[0].returncode >= 0:
-        return ranks[0].returncode
-    code = _code_of(job)  # of the rank that failed while rank 0 hung
-    return RanksError.exit_code if code is None else code
+    code = _code_of(job)  # rank 0's, or of the rank that failed first
+    if code is None:
+        code = ranks[0].returncode
+    return code if code >= 0 else RanksError.exit_code
 
 
 def _end_of_step(step: subprocess.Popen[bytes], job: Job, say: Callable[[str], None]) -> int:

@@ -272,7 +272,7 @@ def hand_out(run: TrainingRun) -> None:
 def assist(algorithm: Algorithm, group: Group) -> None:
     """All that a rank but the first does of an off-policy training, until rank 0 ends it.
 
-    Errors: RanksError where the learners differ, or rank 0 is gone; ElsewhereError with what it said.
+    Errors: RanksError where the learners differ, or rank 0 is gone.
     """
     while True:
         word = group.tell()

@@ -83,10 +83,14 @@ def test_who_does_not_end_with_the_others_is_killed(job: Job, monkeypatch: pytes
     assert launched(job, "sys.exit(75) if rank == 0 else signal.pause()") == (75, [])
 
 
-def test_where_rank_0_hangs_the_code_is_that_of_the_rank_that_failed(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("then", ["signal.pause()", "sys.exit(8)"])
+def test_whatever_rank_0_does_the_code_is_that_of_the_rank_that_failed(
+    job: Job, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
     monkeypatch.setattr(launching, "GRACE_S", 0.2)
-    fails = "open(os.environ['ANCHORLEG_ATTEMPT_DIR'] + '/ranks-exit', 'w').write('6'); sys.exit(6)"
-    assert launched(job, f"if rank == 0: signal.pause()\n{fails}", 2)[0] == 6
+    fails = "left = os.environ['ANCHORLEG_ATTEMPT_DIR'] + '/ranks-exit'\n"
+    fails += "if rank: open(left, 'w').write('6'); sys.exit(6)\n"
+    assert launched(job, f"{fails}while not os.path.exists(left): pass\n{then}", 2)[0] == 6
 
 
 def test_ranks_know_their_job_and_their_place(job: Job) -> None:
