@@ -26,7 +26,7 @@ ROOMS = {
     "syncd": 11_420,
     "viewer": 4_750,
     "trainer/envs": 6_870,
-    "trainer/algorithms": 4_070,
+    "trainer/algorithms": 4_040,
     "trainer/nets trainer/buffers": 3_880,
     "trainer/training trainer/checkpoints trainer/history": 4_770,
     "trainer/sharing trainer/actors trainer/live": 5_010,
