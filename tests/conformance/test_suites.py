@@ -32,7 +32,6 @@ SETTINGS = {
 IDS = (
     {"id": "Pendulum-v1", "horizon": 13},
     {"id": "Hopper-v5"},
-    {"id": "Ant-v5", "horizon": 25},
     {"id": "ALE/Alien-v5", "horizon": 40},
     {"id": "Taxi-v4", "horizon": 15},
     {"id": "Blackjack-v1"},
@@ -40,7 +39,6 @@ IDS = (
     {"id": "odd_envs:Drawers-v0"},
     {"id": "odd_envs:Keeper", "horizon": 11},
     {"id": "odd_envs:Handheld", "horizon": 11},
-    {"id": "odd_envs:Stacked", "horizon": 11},
     {"id": "odd_envs:Teller", "horizon": 11, "observation": "cameras", "frame_stack": 3, "critic_sees": "state"},
     {"id": "odd_envs:Keeper", "horizon": 11, "observation": "clips", "frame_stack": 2, "image_size": 20},
     {"id": "Hopper-v5", "horizon": 9, "observation": "both", "image_size": 32, "kwargs": {"width": 96, "height": 96}},

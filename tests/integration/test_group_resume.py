@@ -5,7 +5,6 @@ A group of one changes nothing. On point masses.
 from __future__ import annotations
 
 import json
-import random
 import shutil
 import subprocess
 import sys
@@ -20,10 +19,10 @@ pytest.importorskip("torch")
 from slot_digest import slot_digest
 from train_point_mass import section
 
-from anchorleg.job import HANDED_OVER, CheckpointRef, Job, lineage
+from anchorleg.job import HANDED_OVER, CheckpointRef, Job
 from trainer.history.read import read
 from trainer.sharing.copies import find_learner
-from trainer.sharing.journal import Adopted, Mixed, TakenFromPeer, entries
+from trainer.sharing.journal import Adopted, Mixed, TakenFromPeer, of_line
 
 pytestmark = pytest.mark.trainer
 REPOSITORY = Path(__file__).parents[2]
@@ -54,12 +53,7 @@ def together(run_dir, plans, **fields):
 
 def history(slot_dir):
     """All that entered the slot's training from other slots, across its attempts, each event once."""
-    return [
-        entry
-        for stretch in lineage(slot_dir)
-        for entry in entries(slot_dir / "attempts" / str(stretch.attempt))
-        if entry.step > stretch.after and (stretch.until is None or entry.step <= stretch.until)
-    ]
+    return list(of_line(slot_dir))
 
 
 def replayed(original, slot, tmp_path, *plans, score=None, **fields):
@@ -151,21 +145,3 @@ def of_slot_1(slot_dir, training):
     (slot_dir / "attempts/1").mkdir()
     Job(slot_dir.parents[1], 1, 1).start_from(CheckpointRef(0, 1000, checkpoints / f"{1000:012d}"))
     assert find_learner(slot_dir, 1, training).step == 1000
-
-
-@pytest.mark.long
-def test_four_slots_with_kills_at_random_moments_come_to_what_their_journals_say(tmp_path):
-    moments = random.Random(0)
-    plans = [[{"30": "wait"}]]
-    for _ in range(3):
-        kills = [{"30": "wait", str(moments.randrange(40, 110)): "SIGKILL"}]
-        kills += [{str(moments.randrange(2, 90)): "SIGKILL"} for _ in range(2)]
-        plans.append([*kills, {}])
-    for codes, printed in together(tmp_path / "run", plans, total_steps=1600):
-        assert codes[-1] == 0, printed
-    for slot in range(4):
-        digest = slot_digest(tmp_path / f"run/slots/{slot}")
-        assert history(tmp_path / f"run/slots/{slot}")
-        run_dir = tmp_path / f"one-{slot}"
-        run_dir.mkdir()
-        assert replayed(tmp_path / "run", slot, run_dir, total_steps=1600) == digest

@@ -22,7 +22,6 @@ from trainer.envs.spaces import ArraySpec, Box, Spaces
 from trainer.nets.policy import PolicyNet, PolicySpec
 from trainer.sharing import policies
 from trainer.sharing.policies import (
-    GoldenMismatchError,
     IncompatiblePolicyError,
     Policy,
     actor_tensors,
@@ -279,25 +278,6 @@ def test_environments_that_a_manifest_must_not_open_or_cannot_are_named(tmp_path
     with pytest.raises(IncompatiblePolicyError) as found:
         must_fit(manifest.model_copy(update={"suite": told}))
     assert words in str(found.value)
-
-
-def test_of_two_choices_that_are_as_likely_machines_may_take_either_one():
-    """Their log probabilities come out alike; which one is larger may not."""
-    training = resolve(TrainingSection(preset="cartpole-ppo", actor_hidden=(8,)))
-    tensors = nets_for(training)
-    last = max(name for name in tensors if name.startswith("body.") and name.endswith(".weight"))
-    tensors = {**tensors, last: tensors[last][[0, 0]]}
-    here = Policy(spec_of(training), tensors)
-    golden = golden_of(here, 1, 1e-3)
-    assert here.check_golden(golden) == 0
-    elsewhere = Policy(spec_of(training), {**tensors, last: tensors[last] + np.array([[0], [1e-6]], np.float32)})
-    obs, task = golden_rows(here.spec.spaces, 1, 8)
-    assert (elsewhere.act_deterministic(obs, task) != here.act_deterministic(obs, task)).any()
-    assert 0 < elsewhere.check_golden(golden) < golden.tolerance
-    with pytest.raises(GoldenMismatchError):
-        Policy(spec_of(training), {**tensors, last: tensors[last] + np.array([[0], [0.1]], np.float32)}).check_golden(
-            golden
-        )
 
 
 @pytest.mark.parametrize("key", ["body.gear", "type", "values", "training", "a name", "state"])
