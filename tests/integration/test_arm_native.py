@@ -11,11 +11,10 @@ from needs import is_missing
 pytest.importorskip("mujoco")
 
 from refused import refused
-from vector_bytes import as_bytes, through_files
+from vector_bytes import as_bytes
 
 from trainer.config.suites import Arm
 from trainer.envs.group import EnvGroup
-from trainer.envs.native.verdicts import are_same
 from trainer.envs.shared import SharedBuffers
 from trainer.envs.spaces import STATE
 from trainer.envs.step import VectorSpec
@@ -124,28 +123,6 @@ def test_a_hand_that_left_the_goal_has_not_succeeded():
         assert not told.episode_success.any()
         assert (told.episode_measures[:, :2] == 1).all()
         assert (told.episode_measures[:, 3] < 45).all()
-
-
-def test_a_run_may_change_its_stepper_at_every_checkpoint():
-    spec = spec_of(horizon=40, randomize=True)
-    actions = np.random.default_rng(0).uniform(-1, 1, (100, 4, 7)).astype(np.float32)
-    with VectorEnv(spec, 0, "python") as envs:
-        envs.reset()
-        expected, states = [], {}
-        for step, action in enumerate(actions):
-            expected.append(as_bytes(envs.step(action)))
-            states[step + 1] = envs.snapshot()
-    state, at = None, 0
-    for stepper, until in (("native", 17), ("python", 40), ("native", 71), ("native", 100)):
-        with VectorEnv(spec, 2 if stepper == "native" else 0, stepper) as envs:
-            assert envs.stepping == {"reach": stepper}
-            if state is None:
-                envs.reset()
-            else:
-                envs.restore(state)
-            assert [as_bytes(envs.step(action)) for action in actions[at:until]] == expected[at:until]
-            assert are_same(envs.snapshot(), states[until])
-            state, at = through_files(envs.snapshot()), until
 
 
 def group_of(spec, threads=1):

@@ -61,21 +61,6 @@ def test_any_number_of_workers_gives_the_same(spec, undisturbed, num_workers):
         assert [as_bytes(envs.reset()), *played(envs, range(40))] == undisturbed
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("before", "after"), [(3, 0), (0, 2)])
-def test_a_restored_vector_goes_on_as_if_nothing_had_happened(spec, undisturbed, before, after):
-    with VectorEnv(spec, before) as envs:
-        envs.reset()
-        played(envs, range(17))
-        state = through_files(envs.snapshot())
-        went_on = played(envs, range(17, 40))
-    with VectorEnv(spec, after) as envs:
-        observed = envs.restore(state)
-        assert to_bytes(observed.obs) == undisturbed[17]["obs"]
-        assert observed.task.tobytes() == undisturbed[17]["next_task"]
-        assert played(envs, range(17, 40)) == went_on == undisturbed[18:]
-
-
 @pytest.mark.parametrize("stepper", ["auto", "python"])
 def test_a_state_at_the_start_of_an_episode_holds_nothing_of_the_one_before(spec, stepper, monkeypatch):
     """A remembered reset and one that is made anew, after a restore, leave the same."""

@@ -17,7 +17,7 @@ import metaworld as upstream
 from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 from metaworld.policies import ENV_POLICY_MAP
 from refused import refused
-from vector_bytes import as_bytes, info_bytes, through_files
+from vector_bytes import as_bytes, info_bytes
 
 from trainer.config.suites import MT10
 from trainer.envs.group import EnvGroup
@@ -203,19 +203,6 @@ def test_a_snapshot_is_the_one_that_python_would_have_taken(spec):
             assert are_same(theirs.snapshot(), ours.snapshot())
             assert are_same(ours.snapshot(), ours.snapshot())
             at = until
-
-
-@pytest.mark.long
-def test_a_run_may_change_its_stepper_at_every_checkpoint(spec, by_python):
-    state, at = None, 0
-    for stepper, until in (("native", 30), ("python", 75), ("native", 110), ("native", 150)):
-        with VectorEnv(spec, 2 if stepper == "native" else 0, stepper) as envs:
-            if state is None:
-                envs.reset()
-            else:
-                envs.restore(state)
-            assert played(envs, range(at, until)) == by_python[at + 1 : until + 1]
-            state, at = through_files(envs.snapshot()), until
 
 
 def group_of(spec, native, threads=1):

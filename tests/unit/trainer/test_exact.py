@@ -124,25 +124,12 @@ def test_an_environment_that_remembers_its_last_episode_is_found_out():
     assert chosen(Tired).way == ANEW
 
 
-# That it holds, at every step of longer episodes
-
-
 @pytest.mark.long
 def test_atari_is_put_back_unless_it_repeats_actions_by_chance():
     need_package("ale_py")
     plain, sticky = (made("ALE/Pong-v5", repeat_action_probability=chance) for chance in (0.0, 0.25))
     assert chosen(plain) == Exactness("ale")
     assert chosen(sticky) == Exactness(REPLAY)
-    for make, way in ((plain, "ale"), (sticky, REPLAY)):
-        one, other = (ExactEnv(player(make)(), Exactness(way)) for _ in range(2))
-        space, rng = ActionMap(make().action_space, "X").space, np.random.default_rng(5)
-        one.reset(0, 3)
-        for _ in range(12):
-            bits(one, drawn_actions(rng, space, 7))
-            state, ahead = kept(one.snapshot()), drawn_actions(rng, space, 12)
-            other.restore(state)
-            assert bits(one, ahead) == bits(other, ahead)
-            one.restore(state)
 
 
 # Where it does not hold
