@@ -156,6 +156,12 @@ def is_out_of_inodes(folder: Path) -> bool:
     return told.f_files > 0 and not told.f_favail
 
 
+def numbers_in(disk: Disk, folder: Path, end: str = "") -> list[int]:
+    """The names in `folder` that are a number with `end` behind it, as numbers, ascending."""
+    stems = [name.removesuffix(end) for name in disk.names(folder) if name.endswith(end)]
+    return sorted(int(stem) for stem in stems if stem.isdigit())
+
+
 def read_json(disk: Disk, path: Path) -> Any:
     """The JSON value of a file. Errors: OSError; ValueError where it is not JSON."""
     data = disk.read(path)

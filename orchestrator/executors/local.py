@@ -138,15 +138,6 @@ START_TIMEOUT_S = 10.0
 #: its heart tells, which beats each 30 s, and 60 s later at the latest it is seen in a shared folder.
 FORGET_AFTER_S = 120.0
 
-_STATES = {
-    "RUNNING": JobState.RUNNING,
-    "COMPLETED": JobState.ENDED,
-    "FAILED": JobState.ENDED,
-    "TIMEOUT": JobState.ENDED,
-    "CANCELLED": JobState.ENDED,
-    "NODE_FAIL": JobState.ENDED,
-}
-
 
 class LocalExecutor:
     """The jobs of one run on this machine. `python`: the interpreter that runs the supervisors."""
@@ -284,7 +275,7 @@ def _row(job_dir: Path, record: dict[str, Any]) -> JobRow:
     """UNKNOWN: it runs on another machine, or did. Should it be proven to be over, that machine has failed."""
     supervisor = ProcessId(**record["supervisor"])
     raw = record["raw_state"]
-    state, reason = _STATES[raw], ""
+    state, reason = _state_of(raw), ""
     if state is JobState.RUNNING:
         alive = is_alive(supervisor)
         if alive is None:
@@ -293,7 +284,7 @@ def _row(job_dir: Path, record: dict[str, Any]) -> JobRow:
             # It may have written its end between our read and our look.
             again = read_json_or_none(job_dir / "local.json") or record
             raw = again["raw_state"] if again["raw_state"] != "RUNNING" else "NODE_FAIL"
-            state, reason = _STATES[raw], "its supervisor is gone" if raw == "NODE_FAIL" else ""
+            state, reason = _state_of(raw), "its supervisor is gone" if raw == "NODE_FAIL" else ""
     return JobRow(
         job_id=str(supervisor.pid),
         state=state,
@@ -305,3 +296,7 @@ def _row(job_dir: Path, record: dict[str, Any]) -> JobRow:
         ends_at=record["ends_at"],
         exit_code=record["exit_code"],
     )
+
+
+def _state_of(raw: str) -> JobState:
+    return JobState.RUNNING if raw == "RUNNING" else JobState.ENDED

@@ -8,12 +8,11 @@ from __future__ import annotations
 import os
 import pwd
 import re
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orchestrator.executors.base import Frozen, SubmitOutcome, Uncertain
-from orchestrator.executors.slurm import FOR_READING, Answer, NoAnswer, folder_options, run_command, scrubbed
+from orchestrator.executors.slurm import Answer, NoAnswer, folder_options, run_command, scrubbed
 from orchestrator.executors.slurm_text import own_words, possible_ids, read_submission, told_duration_s
 
 #: A person waits for each answer. Slurm's own patience is MessageTimeout, 10 s by default.
@@ -22,8 +21,6 @@ QUESTION_TIMEOUT_S = 20.0
 ASSOC_FORMAT = "Account,Partition,QOS,DefaultQOS,MaxJobs,MaxSubmit,MaxWall"
 #: `sacctmgr show qos format=`: limits a user.
 QOS_FORMAT = "Name,MaxJobsPU,MaxSubmitPU,MaxWall"
-#: A time as SLURM_TIME_FORMAT=%s has it: no count of anything else is that long.
-_MOMENT = re.compile(r"\b1\d{9}\b")
 
 #: On jobs that run, on those submitted, and on walltime (seconds); None: no limit.
 _Limits = tuple[int | None, int | None, int | None]
@@ -53,7 +50,7 @@ class Site:
     """One user's view of a Slurm site, with `env` (PATH, SLURM_CONF, …) as the controller's commands have it."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
-        self._env = {**scrubbed(env), **FOR_READING}
+        self._env = {**scrubbed(env), "LC_ALL": "C"}  # a person reads the times
 
     def ping(self) -> tuple[bool, str]:
         """(whether slurmctld or its backup answers, Slurm's words). 20 ms where nothing listens, unlike every other
@@ -94,7 +91,7 @@ class Site:
             return SubmitCheck(outcome=Uncertain(why=answer.why), words=answer.why)
         words = own_words(answer.stderr) or own_words(answer.stdout)
         if answer.returncode == 0 and not possible_ids(answer.stdout):
-            return SubmitCheck(outcome=None, words=with_readable_times(words))
+            return SubmitCheck(outcome=None, words=words)
         if answer.returncode == 0:  # sbatch itself prints no id here
             why = f"a wrapper prints numbers that look like a job's id: {own_words(answer.stdout)}"
             return SubmitCheck(outcome=Uncertain(why=why), words=why)
@@ -147,11 +144,6 @@ def _least(found: Sequence[_Limits]) -> tuple[int | None, ...]:
 def _most(limits: Sequence[int | None]) -> int | None:
     told = [limit for limit in limits if limit is not None]
     return max(told) if len(told) == len(limits) else None
-
-
-def with_readable_times(words: str) -> str:
-    """Slurm's words with unix seconds as the local time of day."""
-    return _MOMENT.sub(lambda match: time.strftime("%Y-%m-%d %H:%M", time.localtime(int(match[0]))), words)
 
 
 def _number(text: str) -> int | None:

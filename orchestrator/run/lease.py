@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from anchorleg.files import patiently, to_json
-from orchestrator.disk import read_json
+from orchestrator.disk import numbers_in, read_json
 from orchestrator.errors import LeaseHeld, LeaseLost, RunFolderError
 from orchestrator.executors.base import Frozen
 from orchestrator.failover import HOLDER
@@ -65,7 +65,7 @@ class Owner(Frozen):
 
 def highest_epoch(run_dir: RunDir) -> int:
     """The newest epoch that anybody took; -1 where there is none."""
-    return max((int(name) for name in run_dir.disk.names(run_dir.lease) if name.isdigit()), default=-1)
+    return max(numbers_in(run_dir.disk, run_dir.lease), default=-1)
 
 
 def read_owner(run_dir: RunDir, epoch: int) -> Owner:
@@ -169,8 +169,7 @@ def unseen_ledger(run_dir: RunDir, epoch: int, *, monotonic: Callable[[], float]
     """The epoch, `epoch` or one before it, whose owner left a newer ledger than the one that is seen here; None: we see
     all of it, or have waited for `LATE_S`. Errors: OSError where it cannot be told now.
     """
-    known = (int(name) for name in run_dir.disk.names(run_dir.lease) if name.isdigit())
-    for taken in sorted((one for one in known if one <= epoch), reverse=True):
+    for taken in reversed([one for one in numbers_in(run_dir.disk, run_dir.lease) if one <= epoch]):
         try:
             released = read_json(run_dir.disk, run_dir.lease / f"{taken}.released")
         except (FileNotFoundError, ValueError):  # it was silent for longer than any file is late, or died here

@@ -22,7 +22,7 @@ from pydantic_core import from_json
 from anchorleg.files import to_json
 from orchestrator.decisions.models import LEDGER_VERSION, Ledger
 from orchestrator.decisions.requests import Control
-from orchestrator.disk import read_json, read_json_or_none
+from orchestrator.disk import numbers_in, read_json, read_json_or_none
 from orchestrator.errors import RecordError, RunFolderError
 from orchestrator.run.rundir import RunDir
 
@@ -40,14 +40,10 @@ def ledger_epochs(run_dir: RunDir) -> list[int]:
 def newest_epoch(run_dir: RunDir) -> int | None:
     """The highest epoch that has a ledger."""
     # By the leases, if there are any: a run that a crontab ticks has thousands of histories beside its few ledgers.
-    for epoch in _taken(run_dir.disk.names(run_dir.lease)):
+    for epoch in reversed(numbers_in(run_dir.disk, run_dir.lease)):
         if run_dir.disk.exists(run_dir.ledger(epoch)):
             return epoch
     return next(iter(ledger_epochs(run_dir)), None)
-
-
-def _taken(names: list[str]) -> list[int]:
-    return sorted((int(name) for name in names if name.isdigit()), reverse=True)
 
 
 def load_ledger(run_dir: RunDir, run_id: str) -> Ledger | None:
@@ -110,7 +106,7 @@ def drop_old_epochs(run_dir: RunDir) -> None:
     what machines have seen of the newest owner.
     """
     newest, names = newest_epoch(run_dir), run_dir.disk.names(run_dir.lease)
-    taken = _taken(names)
+    taken = numbers_in(run_dir.disk, run_dir.lease)[::-1]
     for epoch in taken[EPOCHS_KEPT:]:
         if epoch == newest:  # all who took a lease since then failed before they wrote one
             continue
@@ -125,11 +121,9 @@ def drop_old_epochs(run_dir: RunDir) -> None:
 
 def read_control(run_dir: RunDir) -> Control:
     """The newest wish. Errors: RunFolderError where its file is damaged."""
-    stems = (name.removesuffix(".json") for name in run_dir.disk.names(run_dir.control) if name.endswith(".json"))
-    numbers = [int(stem) for stem in stems if stem.isdigit()]
-    if not numbers:
+    if not (numbers := numbers_in(run_dir.disk, run_dir.control, ".json")):
         return Control()
-    path = run_dir.control / f"{max(numbers)}.json"
+    path = run_dir.control / f"{numbers[-1]}.json"
     try:
         return Control.model_validate(read_json(run_dir.disk, path))
     except ValueError as error:

@@ -35,7 +35,7 @@ from anchorleg.words import did_you_mean
 from orchestrator.config import LOCAL_POLL_S, SLURM_POLL_S, RunConfig, training_identity
 from orchestrator.decisions.evidence import Lenient
 from orchestrator.decisions.requests import Kind, Request
-from orchestrator.disk import LOCAL_DISK, Disk, read_json, read_record
+from orchestrator.disk import LOCAL_DISK, Disk, numbers_in, read_json, read_record
 from orchestrator.errors import RunFolderError, UnknownRun
 from orchestrator.executors.base import Executor, Frozen
 from orchestrator.experiments import MOST_SLOTS
@@ -45,17 +45,12 @@ from trainer.config.section import BEGUN
 
 def newest_request(disk: Disk, folder: Path) -> int:
     """The number of the newest one, 0 where there is none."""
-    return max(_numbers(disk, folder), default=0)
-
-
-def _numbers(disk: Disk, folder: Path) -> list[int]:
-    stems = [name.removesuffix(".json") for name in disk.names(folder) if name.endswith(".json")]
-    return sorted(int(stem) for stem in stems if stem.isdigit())
+    return max(numbers_in(disk, folder, ".json"), default=0)
 
 
 def requests_after(disk: Disk, folder: Path, number: int) -> list[Request]:
     """Those with a higher number, in their order. Errors: RunFolderError where one is damaged."""
-    return [_read_request(disk, folder / f"{n}.json") for n in _numbers(disk, folder) if n > number]
+    return [_read_request(disk, folder / f"{n}.json") for n in numbers_in(disk, folder, ".json") if n > number]
 
 
 def _read_request(disk: Disk, path: Path) -> Request:
@@ -84,6 +79,16 @@ def ask(disk: Disk, folder: Path, kind: Kind, *, now: float, after: int = 0, **w
 LOGS = "logs"
 
 
+class _Below:
+    """A path in the run folder."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, run_dir: RunDir, _owner: object = None) -> Path:
+        return run_dir.path / self._name
+
+
 @dataclass(frozen=True)
 class RunDir:
     """Paths below one run folder (absolute), and the disk that they are on."""
@@ -91,45 +96,21 @@ class RunDir:
     path: Path
     disk: Disk = field(default=LOCAL_DISK, compare=False, repr=False)
 
-    @property
-    def run_file(self) -> Path:
-        """`run.json`."""
-        return self.path / "run.json"
-
-    @property
-    def jobs(self) -> Path:
-        """One folder per submission."""
-        return self.path / "jobs"
-
-    @property
-    def logs(self) -> Path:
-        """Links to the jobs' output files."""
-        return self.path / LOGS
-
-    @property
-    def lease(self) -> Path:
-        """The owners' epochs."""
-        return self.path / "lease"
-
-    @property
-    def control(self) -> Path:
-        """Numbered wishes of `start` and `stop`."""
-        return self.path / "control"
-
-    @property
-    def requests(self) -> Path:
-        """Numbered wishes for single slots, of `add`, `drop`, `pause`, `resume` and `priority`."""
-        return self.path / "requests"
-
-    @property
-    def code(self) -> Path:
-        """The fixed copies of the packages."""
-        return self.path / "code"
-
-    @property
-    def log(self) -> Path:
-        """What a controller in the background prints, and failover ticks say."""
-        return self.path / "controller.log"
+    run_file = _Below("run.json")
+    #: One folder for each submission.
+    jobs = _Below("jobs")
+    #: Links to the jobs' output files.
+    logs = _Below(LOGS)
+    #: The owners' epochs.
+    lease = _Below("lease")
+    #: Numbered wishes of `start` and `stop`.
+    control = _Below("control")
+    #: Numbered wishes for single slots, of `add`, `drop`, `pause`, `resume` and `priority`.
+    requests = _Below("requests")
+    #: The fixed copies of the packages.
+    code = _Below("code")
+    #: What a controller in the background prints, and failover ticks say.
+    log = _Below("controller.log")
 
     def job(self, token: str) -> Path:
         """The folder of one submission."""

@@ -57,27 +57,6 @@ class TestStartBesideALivingController:
         assert relay.ledger()["epoch"] == 0
 
 
-class TestTakeOver:
-    @pytest.mark.long
-    def test_an_owner_that_hangs_is_taken_over_after_its_lease_and_not_before(self, new_relay: NewRelay) -> None:
-        relay = new_relay(total=50, held_at=10)
-        hung = relay.spawn("start")
-        relay.wait_for_step(3)
-        os.kill(hung.pid, signal.SIGSTOP)
-        pretend_silence(relay, TTL_S / 3)
-        relay.run("start").assert_refused(4, f"process {hung.pid}")
-        assert relay.run("tick").code == 4
-
-        pretend_silence(relay, TTL_S + 1)
-        relay.release()
-        done = relay.run("start")
-
-        assert done.code == 0, done.words
-        relay.assert_exactly_once(50)
-        os.kill(hung.pid, signal.SIGCONT)
-        assert relay.ended(hung) == 9
-
-
 class TestStop:
     @pytest.mark.long
     def test_a_hung_owner_does_not_keep_the_run_from_being_stopped(self, new_relay: NewRelay) -> None:

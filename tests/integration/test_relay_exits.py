@@ -38,8 +38,6 @@ def test_a_program_that_saves_one_step_and_ends_has_to_wait_from_the_third_job_o
     ("line", "cause"),
     [
         ("echo 'torch.OutOfMemoryError: CUDA out of memory.' >&2; exit 1", "the GPU ran out of memory"),
-        ("echo 'MemoryError' >&2; exit 1", "out of memory"),
-        ("echo ValueError: no such task >&2; exit 1", "ValueError: no such task (exit code 1)"),
         ("kill -SEGV $$", "killed by signal 11"),
     ],
 )  # fmt: skip

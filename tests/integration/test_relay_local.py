@@ -4,61 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 
 import pytest
 from relay import NewRelay
-
-
-@pytest.mark.long
-def test_two_slots_are_handed_over_by_the_clock_until_they_are_done(new_relay: NewRelay) -> None:
-    relay = new_relay(total=180, slots=2, training={"max_runtime_seconds": 1.5})
-
-    with relay.watched() as seen:
-        done = relay.run("start")
-
-    assert done.code == 0, done.words
-    for slot in (0, 1):
-        relay.assert_exactly_once(180, slot)
-        assert len(relay.attempts(slot)) >= 3
-        *asked, last = relay.asked(slot)
-        assert set(asked) == {"deadline"}
-        assert last in {"deadline", None}  # the last step may be made when the clock had asked already
-        assert f"slot {slot}: {len(relay.attempts(slot))} jobs" in done.out
-    assert {slot["state"] for view in seen for slot in view["slots"]} >= {"running", "finished"}
-    stop = relay.run("stop")
-    assert (stop.code, stop.out) == (
-        0,
-        "toy is finished. Nothing is left to stop.\n",
-    )
-    assert relay.status()["state"] == "finished"
-
-
-@pytest.mark.long
-def test_a_stop_saves_everything_and_a_start_goes_on_from_there(new_relay: NewRelay) -> None:
-    relay = new_relay(total=120, slots=2, held_at=20)
-    with relay.watched():
-        controller = relay.spawn("start")
-        relay.wait_for_step(20, slot=0)
-        relay.wait_for_step(20, slot=1)
-
-        stopped = relay.run("stop", "toy", cwd=Path("/"))
-
-        assert stopped.code == 0, stopped.words
-        assert relay.ended(controller) == 0, relay.output()
-        view = relay.status()
-        assert view["state"] == "stopped"
-        for slot in view["slots"]:
-            assert slot["job_id"] is None
-            assert slot["checkpoint_step"] == 20
-            assert f"slot {slot['slot']} at step 20" in stopped.out
-        relay.release()
-        again = relay.run("start")
-
-    assert again.code == 0, again.words
-    for slot in (0, 1):
-        relay.assert_exactly_once(120, slot)
-        assert relay.asked(slot) == ["asked to", None]
 
 
 @pytest.mark.long
@@ -148,20 +96,6 @@ def test_a_ghost_of_an_older_attempt_changes_nothing_that_its_successor_reads(ne
     assert 100 < max(published) <= first[-1]
     assert second == list(range(parent["step"] + 1, 351))
     assert relay.status()["state"] == "finished"
-
-
-@pytest.mark.long
-def test_ticks_alone_keep_a_run_going(new_relay: NewRelay) -> None:
-    relay = new_relay(total=60, training={"max_runtime_seconds": 1})
-    relay.killed("between-ticks", "start")
-
-    def ticked_to_the_end() -> bool:
-        assert relay.run("tick").code == 0
-        return bool(relay.status()["state"] == "finished")
-
-    relay.wait_for(ticked_to_the_end, "the end")
-    relay.assert_exactly_once(60)
-    assert len(relay.attempts()) >= 2
 
 
 @pytest.mark.long

@@ -97,19 +97,3 @@ def test_an_owner_that_was_held_up_while_a_job_looked_goes_on(new_relay: NewRela
     assert "looked after the run: going on" in relay.output()
     relay.assert_exactly_once(50)
     assert relay.ledger()["epoch"] > 1
-
-
-@pytest.mark.long
-def test_an_owner_elsewhere_is_believed_until_its_lease_has_run_out(new_relay: NewRelay) -> None:
-    relay = new_relay(total=10)
-    relay.killed("after-intent", "start")
-    take_for_dead(relay)
-    seen = relay.run_dir / "lease" / f"seen-{host_name()}-{boot_id()}.json"
-    recently = json.loads(seen.read_text()) | {"at": time.monotonic() - TTL_S + 30.0}
-    seen.write_text(json.dumps(recently))
-
-    relay.run("tick").assert_refused(4, "on login2")
-
-    seen.write_text(json.dumps(recently | {"at": time.monotonic() - TTL_S - 1.0}))
-    assert relay.hurried("start").code == 0
-    relay.assert_exactly_once(10)

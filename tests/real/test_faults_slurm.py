@@ -30,6 +30,7 @@ pytestmark = pytest.mark.slurm
 
 #: Slurm's commands give up on a dead or hanging slurmctld after about this time (10 s by default).
 QUICK = {"MessageTimeout": "2"}
+AWAY_S = 5.0
 
 
 def submission_words(relay: Relay) -> list[str]:
@@ -50,10 +51,13 @@ def assert_one_job_an_attempt(slurm: SlurmCluster, relay: Relay, total: int, slo
     assert {row.state for row in rows} <= {"COMPLETED", "COMPLETING", "RUNNING", "CANCELLED"}
 
 
-def outage(slurm: SlurmCluster, relay: Relay, away_s: float, refused: float | None) -> None:
-    """Kill slurmctld in the moment of an sbatch for slot 0, for many ticks, while the job of slot 1 runs on."""
+@pytest.mark.long
+def test_slurmctld_dead_during_an_sbatch_and_ticks(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
+    """It is killed in the moment of an sbatch for slot 0, for many ticks, while the job of slot 1 runs on."""
+    slurm = private_slurm(nodes=2, overrides=QUICK)
+    relay = on_slurm(new_relay, slurm, total=60, slots=2, held_at=20)
     armed = signal_at_sbatch(slurm, relay, signal.SIGKILL)
-    controller = relay.spawn("start") if refused is None else start_impatient(relay, refused=refused, submit=2)
+    controller = start_impatient(relay, refused=1, submit=2)
     relay.wait_for_step(5, slot=0)
     relay.wait_for_step(5, slot=1)
     wait_until_saved(slurm, relay)
@@ -62,7 +66,7 @@ def outage(slurm: SlurmCluster, relay: Relay, away_s: float, refused: float | No
     killed_at = time.time()
     hand_over(relay, slot=0)
     relay.wait_for(lambda: submission_words(relay), "a submission that fails")
-    back_at = time.monotonic() + away_s
+    back_at = time.monotonic() + AWAY_S
 
     relay.wait_for(lambda: relay.status()["slots"][1]["state"] == "blind", "the controller to be blind")
     view = relay.status()
@@ -86,25 +90,6 @@ def outage(slurm: SlurmCluster, relay: Relay, away_s: float, refused: float | No
     after = relay.status()
     assert after["blind_since"] is None
     assert [slot["failures"] for slot in after["slots"]] == [0, 0]
-
-
-@pytest.mark.long
-def test_slurmctld_dead_during_an_sbatch_and_ticks(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
-    slurm = private_slurm(nodes=2, overrides=QUICK)
-    relay = on_slurm(new_relay, slurm, total=60, slots=2, held_at=20)
-
-    outage(slurm, relay, away_s=5, refused=1)
-
-    assert_one_job_an_attempt(slurm, relay, 60, slots=2)
-
-
-@pytest.mark.long
-def test_slurmctld_dead_for_minutes(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
-    slurm = private_slurm(nodes=2)
-    relay = on_slurm(new_relay, slurm, total=60, slots=2, held_at=20)
-
-    outage(slurm, relay, away_s=150, refused=None)
-
     assert_one_job_an_attempt(slurm, relay, 60, slots=2)
 
 

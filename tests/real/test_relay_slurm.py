@@ -74,24 +74,6 @@ def test_a_stop_leaves_no_job_in_the_queue_and_a_start_goes_on_from_there(
 
 
 @pytest.mark.long
-def test_a_scancel_of_the_running_job_saves_and_waits_for_start(new_slurm_relay: NewRelay, slurm: SlurmCluster) -> None:
-    relay = new_slurm_relay(total=50, held_at=10)
-    controller = relay.spawn("start")
-    relay.wait_for_step(10)
-
-    slurm.ask("scancel", relay.read("claim", 0)["job_id"])
-
-    assert relay.ended(controller) == 12, relay.output()
-    assert "[slots.paused]" in relay.output()
-    assert relay.attempts() == [0]
-    relay.release()
-    assert relay.run("start").code == 0
-    relay.assert_exactly_once(50)
-    assert relay.asked() == ["SIGTERM", None]
-    assert [event["verdict"] for event in relay.events("ended")] == ["cancelled", "finished"]
-
-
-@pytest.mark.long
 def test_neither_the_folders_name_nor_the_shells_limits_reach_into_a_job(
     new_slurm_relay: NewRelay, slurm: SlurmCluster
 ) -> None:
@@ -118,22 +100,6 @@ def soft_limits(pid: int | None, *names: str) -> list[int | str]:
     """Those of a process, as a shell says them."""
     soft = [resource.prlimit(pid or 0, getattr(resource, f"RLIMIT_{name}"))[0] for name in names]
     return ["unlimited" if one == resource.RLIM_INFINITY else one for one in soft]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("where", "call"), [("after-intent", 2), ("after-submit", 2), ("between-ticks", 2)])
-def test_killed_at_any_point_the_next_controller_goes_on_exactly_once(
-    new_slurm_relay: NewRelay, slurm: SlurmCluster, where: str, call: int
-) -> None:
-    relay = new_slurm_relay(total=60, slots=2, training={"max_runtime_seconds": 1})
-    relay.killed(where, "start", call=call)
-
-    done = relay.hurried("start")
-
-    assert done.code == 0, done.words
-    for slot in (0, 1):
-        relay.assert_exactly_once(60, slot)
-    assert ends(slurm, relay) == ["COMPLETED"] * (len(relay.attempts(0)) + len(relay.attempts(1)))
 
 
 def test_a_background_controller_that_slurm_refuses_says_so_at_once(new_slurm_relay: NewRelay) -> None:

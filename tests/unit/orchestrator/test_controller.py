@@ -100,18 +100,6 @@ class TestOwnership:
         assert world.cluster.submitted == []
         assert not world.run_dir.ledger(0).exists()
 
-    def test_an_owner_that_was_replaced_leaves_the_holds_of_queued_successors_alone(self, tmp_path: Path) -> None:
-        world = World(tmp_path, relay={"queue_ahead": True})
-        world.tick()
-        hold = world.run_dir.slot(0) / "hold"
-        assert not hold.exists()
-        write_control(world.run_dir, "stop", now=world.time, by="stop")
-        record = json.loads((world.run_dir.lease / "0").read_text())
-        create_exclusive(world.run_dir.lease / "1", to_json({**record, "epoch": 1}))
-        with refused("lease.taken"):
-            world.tick()
-        assert not hold.exists()
-
     def test_an_owner_replaced_between_intent_and_submission_does_not_submit(self, world: World) -> None:
         save = world.controller._save
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -31,24 +30,6 @@ def ahead(tmp_path: Path) -> World:
 
 
 class TestCancelsByAPerson:
-    def test_when_its_time_is_over_jobs_are_asked_to_save_and_a_start_goes_on(self, world: World) -> None:
-        write_control(world.run_dir, "run", now=NOW, by="start", until=NOW + 40)
-        world.tick()
-        world.job_claims()
-        world.job_shows(JobState.RUNNING)
-        world.tick(after=POLL_S)
-        assert world.cluster.signalled == []
-        world.tick(after=10)
-        assert world.cluster.signalled == [("wake", ["101"])]
-        assert world.controller.control.by == "start --for"
-        world.job_claims(exit_code=75, asked="the hand-over file")
-        world.job_shows(JobState.ENDED)
-        world.tick(after=1)
-        assert (world.controller.over, len(world.cluster.submitted)) == (True, 1)
-        write_control(world.run_dir, "run", now=world.time, by="start")
-        world.tick(after=1)
-        assert len(world.cluster.submitted) == 2
-
     def test_our_own_cancel_is_on_the_disk_before_it_is_sent(self, world: World) -> None:
         world.tick()
         sent: list[float | None] = []
@@ -61,12 +42,6 @@ class TestCancelsByAPerson:
 
 
 class TestQueueingAhead:
-    def test_the_successor_is_queued_behind_the_running_job(self, ahead: World) -> None:
-        assert [request.after for request in ahead.cluster.requests] == [None, "101"]
-        spec = json.loads((ahead.run_dir.job(ahead.cluster.submitted[1]) / "job.json").read_text())
-        assert (spec["ahead"], spec["behind"], spec["attempt"]) == (True, 0, 1)
-        assert ahead.slot.successor is not None
-
     @pytest.mark.parametrize(
         ("raw", "status"), [("CANCELLED", SlotStatus.PAUSED), ("OUT_OF_MEMORY", SlotStatus.FAILED)]
     )

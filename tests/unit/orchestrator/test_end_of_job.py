@@ -41,40 +41,22 @@ def test_on_a_node_with_a_wrong_clock_the_jobs_length_counts(ahead_s: float) -> 
     assert end_of_job(told(NOW, NOW + HOURS_4), started_at, 99) == started_at + HOURS_4
 
 
-def a_job_of(
-    folder: Path, slot: int, program: str, setup: dict[str, str] | None = None, **more: Any
-) -> subprocess.Popen[bytes]:
-    """A job at work on a node whose folder for temporary files is `folder`/node, in a session of its own.
-
-    `setup`: what `slurm.setup` has exported. `more`: of its job.json.
-    """
-    job_dir = folder / f"run/jobs/s{slot}-a0-00000000"
-    job_dir.mkdir(parents=True)
-    spec = {
-        "token": job_dir.name, "run_dir": str(folder / "run"), "slot": slot, "attempt": 0, "folder": str(folder),
-        "command": [sys.executable, "-c", program], "limit_s": 3600, "lead_s": 5, "max_runtime_s": None, **more,
-    }  # fmt: skip
-    (job_dir / "job.json").write_text(json.dumps(spec))
-    env = {"PATH": f"{folder}:/usr/bin:/bin", "PYTHONPATH": str(ROOT), "TMPDIR": str(folder / "node"), **(setup or {})}
-    words = [sys.executable, "-P", "-S", "-m", "orchestrator.shim"]
-    return subprocess.Popen(words, cwd=job_dir, env=env, start_new_session=True)
-
-
 @pytest.mark.parametrize("text", ["{}", "null", '{"att'])
-def test_a_damaged_word_on_where_an_attempt_began_ends_the_job_in_a_sentence(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], text: str
-) -> None:
-    (tmp_path / "node").mkdir()
-    older = tmp_path / "run/slots/0/attempts/0"
-    older.mkdir(parents=True)
+def test_a_damaged_word_on_where_an_attempt_began_ends_the_job_in_a_sentence(tmp_path: Path, text: str) -> None:
+    older, job_dir = tmp_path / "run/slots/0/attempts/0", tmp_path / "run/jobs/s0-a1-00000000"
+    for folder in (older, job_dir):
+        folder.mkdir(parents=True)
     (older / "parent.json").write_text(text)
-    assert a_job_of(tmp_path, 0, "", attempt=1).wait(PATIENCE_S) == 3
+    spec = {"token": job_dir.name, "run_dir": str(tmp_path / "run"), "slot": 0, "attempt": 1}
+    (job_dir / "job.json").write_text(json.dumps(spec))
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    words = [sys.executable, "-P", "-S", "-m", "orchestrator.shim"]
+    done = subprocess.run(words, cwd=job_dir, env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     told = f"{older / 'parent.json'}, which says where attempt 0 began, is damaged: restore it from a backup, or move"
     ended = json.loads((older.parent / "1/exit.json").read_bytes())
-    assert (ended["code"], ended["words"].startswith(told)) == (3, True)
-    said = capfd.readouterr().err
-    assert f"anchorleg: {told}" in said
-    assert "Traceback" not in said
+    assert (done.returncode, ended["code"], ended["words"].startswith(told)) == (3, 3, True)
+    assert f"anchorleg: {told}" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def never(seconds: float) -> None:

@@ -6,18 +6,17 @@ import os
 import stat
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from builders import NOW, RUN_ID
 
 from anchorleg.files import to_json
 from orchestrator import failover
-from orchestrator.controller import Controller
 from orchestrator.decisions.models import Attempt, Ledger, Slot, Submission, SubmissionState, Verdict
 from orchestrator.errors import LeaseHeld, StorageError
 from orchestrator.failover import HOLDER, SILENT_S, Watch, tick_environment, tick_if_alone
-from orchestrator.hosts.ticking import tick_as_job, without_waits_for_room
+from orchestrator.hosts.ticking import without_waits_for_room
 from orchestrator.processes import myself
 from orchestrator.run.lease import Owner, living_owner
 from orchestrator.run.ledger import save_ledger
@@ -118,12 +117,6 @@ class TestTheTick:
         bare = world.interpreter("echo No module named pydantic >&2; exit 1", "other")
         assert "tick --failover" in world.ends(str(bare), world.python)
 
-    def test_a_refusal_is_said_and_not_repeated(self, world: World) -> None:
-        world.look_for(SILENT_S)
-        world.python = str(world.interpreter("echo x >> ticks.txt; echo orchestrator: torn. >&2; exit 3"))
-        assert world.ends() == "x\n"
-        assert world.said[-1].endswith("ended with 3: orchestrator: torn.")
-
     def test_a_file_that_could_not_be_used_is_a_reason_to_try_again(self, world: World) -> None:
         world.look_for(SILENT_S)
         fails = f"[ $(wc -l < ticks.txt) -gt 2 ] || exit {StorageError.exit_code}"
@@ -177,29 +170,3 @@ def test_only_a_wait_for_room_ends_with_the_job_that_looks(attempt: dict[str, An
     slot = Slot(index=0, not_before=NOW + 60, attempts=(Attempt(number=0, submissions=submissions, **attempt),))
     after = without_waits_for_room(Ledger(run_id=RUN_ID, epoch=0, slots=(slot,))).slots[0]
     assert (after.not_before > 0) == waits
-
-
-@pytest.mark.parametrize(("token", "ticks"), [("s0-a0-00000000", 2), ("s0-a0-00000001", 1)])
-def test_what_a_failover_tick_finds_was_never_accepted_is_asked_for_at_once(token: str, ticks: int) -> None:
-    """A refusal of this tick's own is no reason for another one."""
-
-    def ledger(token: str, state: SubmissionState, not_before: float) -> Ledger:
-        attempt = Attempt(number=0, submissions=(Submission(token=token, intent_at=NOW, state=state),))
-        return Ledger(run_id=RUN_ID, epoch=0, slots=(Slot(index=0, not_before=not_before, attempts=(attempt,)),))
-
-    comes = [
-        ledger(token, SubmissionState.NOT_SUBMITTED, NOW + 60),
-        ledger("s0-a0-00000002", SubmissionState.SUBMITTED, 0.0),
-    ]
-    seen = []
-
-    class Ticks:
-        def __init__(self) -> None:
-            self.ledger = ledger("s0-a0-00000000", SubmissionState.UNCERTAIN, 0.0)
-
-        def tick(self) -> None:
-            seen.append(self.ledger.slots[0].not_before)
-            self.ledger = comes.pop(0)
-
-    tick_as_job(cast("Controller", Ticks()))
-    assert seen == [0.0] * ticks

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from orchestrator.decisions.edits import with_intents
 from orchestrator.decisions.evidence import Evidence, Progress
 from orchestrator.decisions.models import HandOver, Ledger, Slot, SlotStatus, Submit, Verdict
-from orchestrator.decisions.plan import Limits, candidates, plan
+from orchestrator.decisions.plan import Limits, plan
 from orchestrator.decisions.turns import (
     Turns,
     is_at_rung,
@@ -93,15 +93,6 @@ def test_when_nobody_can_change_the_order_any_more_the_others_are_behind() -> No
     assert [slot.status for slot in ledger.slots] == [SlotStatus.BEHIND, SlotStatus.BEHIND, SlotStatus.FINISHED]
     waits = with_rungs(a_run(*(reached(k, k / 10) for k in range(2)), a_slot(2)), QUEUE)
     assert {slot.status for slot in waits.slots} == {SlotStatus.ACTIVE}
-
-
-def test_who_has_passed_a_rung_comes_before_those_that_may_pass_it_and_these_before_new_ones() -> None:
-    above = reached(0, 0.9, step=150, level=1, rungs=(0.9,))
-    ledger = with_rungs(a_run(above, *(reached(k, k / 10) for k in range(1, 7)), a_slot(7)), QUEUE)
-    assert [slot.index for slot in may_pass(ledger.slots, QUEUE)] == [6]
-    limits = Limits(len(ledger.slots), None, 0, turns=Turns(queue=QUEUE))
-    assert [slot.index for slot in candidates(ledger, limits, {})] == [0, 6, 7]
-    assert [(a.slot, a.level) for a in planned(ledger, places=2)] == [(0, None), (6, 1)]
 
 
 @pytest.mark.parametrize("status", [SlotStatus.FAILED, SlotStatus.DROPPED, SlotStatus.PAUSED])

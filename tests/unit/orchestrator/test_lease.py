@@ -150,14 +150,6 @@ class TestLateFiles:
             now[0] = 1_000.0 + passed_s
             assert (unseen_ledger(here, 0, monotonic=lambda: now[0]) == 0) is is_held
 
-    @pytest.mark.parametrize("times", [1, 5])
-    def test_it_is_read_again(self, run_dir: RunDir, times: int) -> None:
-        self.owned(run_dir, 2)
-        pauses: list[float] = []
-        disk = RefusingDisk("read", ".released", times)
-        lease = Lease.take(RunDir(run_dir.path, disk), "tick --failover", now=NOW, sleep=pauses.append)
-        assert (lease.epoch, disk.left, len(pauses)) == (1, 0, times)
-
 
 class TestAFolderThatRefusesForAMoment:
     """Whoever is to own a run looks again: nobody may come after it."""

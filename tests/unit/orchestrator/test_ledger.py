@@ -11,7 +11,6 @@ from builders import NOW, RUN_ID, a_job, a_run, a_slot, an_intent, blind, gone, 
 from refused import refused
 
 from orchestrator.decisions.models import Ledger, SubmissionState, Verdict
-from orchestrator.run import lease
 from orchestrator.run.ledger import (
     EPOCHS_KEPT,
     append_event,
@@ -89,17 +88,6 @@ class TestTheLedger:
         kept = sorted(int(path.stem.removeprefix("ledger-")) for path in run_dir.path.glob("ledger-*.json"))
         assert kept == list(range(3, EPOCHS_KEPT + 3))
         assert len(read_events(run_dir)) == EPOCHS_KEPT + 3, "the history stays whole"
-
-    def test_what_machines_saw_of_an_owner_goes_with_the_next_one(
-        self, run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        run_dir.disk.make_folder(run_dir.lease)
-        for epoch in (0, 1):
-            monkeypatch.setattr(lease, "host_name", lambda epoch=epoch: f"n{epoch}")
-            run_dir.disk.create(run_dir.lease / str(epoch), b"{}")
-            lease.silent_for(run_dir, epoch, 10.0)
-        drop_old_epochs(run_dir)
-        assert [path.name.split("-")[1] for path in run_dir.lease.glob("seen-*.json")] == ["n1"]
 
     def test_the_newest_ledger_outlives_any_number_of_ticks_that_failed_before_their_first_save(
         self, run_dir: RunDir

@@ -53,10 +53,6 @@ class TestMemory:
         assert excluded(nodes, NOW + EXCLUDED_S) == ()
         assert decayed(nodes, NOW + WITHIN_S) == ()
 
-    def test_the_oldest_exclusion_gives_way(self) -> None:
-        deaths = [(f"n{n}", slot, NOW + n) for n in range(NODES_AT_ONCE + 1) for slot in (0, 1)]
-        assert excluded(after_deaths(*deaths), NOW + 9) == tuple(f"n{n}" for n in range(1, NODES_AT_ONCE + 1))
-
     @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 3), st.floats(0, 86400)), max_size=40))
     def test_there_are_never_too_many(self, deaths: list[tuple[str, int, float]]) -> None:
         ordered = sorted(deaths, key=lambda death: death[2])

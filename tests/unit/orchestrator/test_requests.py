@@ -8,7 +8,7 @@ import pytest
 from one_run import POLL_S, World
 
 from anchorleg.job import candidates_before
-from anchorleg.rollback import Rollback, roll_back, rollbacks
+from anchorleg.rollback import rollbacks
 from orchestrator.controller import Controller
 from orchestrator.decisions.models import SlotStatus, parse_token
 from orchestrator.executors.base import JobState
@@ -64,22 +64,6 @@ class TestGoingBack:
         assert "step 100 of attempt 0" in said
         assert [ref.step for ref in candidates_before(folder, 1)] == [100]
         assert [back.without for back in rollbacks(folder)] == ["eve"]
-
-    def test_a_job_that_began_unseen_meanwhile_is_told_and_the_one_after_it_goes_back(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        folder = self.with_checkpoints(world, 1, 100, 200)
-
-        def late(slot_dir: Path, decision: Rollback) -> Path:
-            (slot_dir / "attempts/1/checkpoints/300").mkdir(parents=True)
-            parent = {"attempt": 0, "step": 200, "checkpoint": "200"}
-            (slot_dir / "attempts/1/parent.json").write_text(json.dumps(parent))
-            return roll_back(slot_dir, decision)
-
-        monkeypatch.setattr("orchestrator.hosts.asking.roll_back", late)
-        said = self.back(world, "1", to=150)
-        assert "slot 1: attempt 1 has begun meanwhile. Where it went on from a later step" in said
-        assert [ref.step for ref in candidates_before(folder, 2)] == [100]
 
 
 class TestRequests:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +16,6 @@ from daemons import PATIENCE_S
 from refused import refused
 
 from anchorleg import places
-from anchorleg.files import write_json
 from orchestrator.config import RunConfig, parse_config, training_identity
 from orchestrator.decisions.models import Ledger, SubmissionState, Submit, Verdict
 from orchestrator.errors import ConfigError, RunFolderError
@@ -89,17 +87,6 @@ class TestBegin:
         assert "hunter2" not in run_dir.run_file.read_text()
         assert load_run(run_dir).env == {"PATH": ENVIRONMENT["PATH"], "HOME": "/home/me"}
 
-    @pytest.mark.parametrize("change", [{"seed": 9}, {"batch_size": 640}, {"tasks": ["push-v3"]}, {"gamma": 0.5}])
-    def test_another_training_is_refused_and_nothing_is_overwritten(
-        self, run_dir: RunDir, change: dict[str, Any]
-    ) -> None:
-        begun(run_dir, a_config(TRAINING))
-        put(run_dir, "claim", a_claim().model_dump())
-        before = {path: path.read_bytes() for path in run_dir.path.rglob("*.json")}
-        with refused("run.other-training", name="toy"):
-            begun(run_dir, a_config(TRAINING, training={"preset": "tiny", **change}))
-        assert {path: path.read_bytes() for path in run_dir.path.rglob("*.json")} == before
-
     def test_a_slot_that_comes_back_must_be_the_one_that_went(self, run_dir: RunDir) -> None:
         other = {"slot_overrides": {"1": {"gamma": 0.5}}}
         begun(run_dir, a_config(TRAINING, slots=2))
@@ -123,19 +110,6 @@ class TestBegin:
         assert begin(auto, path, run_dir, one, NOW, fix=no_code).executor == first
         asked = begin(a_config(executor="local"), path, run_dir, other, NOW, fix=no_code)
         assert asked.executor == "local", "who says which one gets it"
-
-    def test_a_damaged_ledger_is_found_before_anything_is_written(self, run_dir: RunDir) -> None:
-        begun(run_dir)
-        before = run_dir.run_file.read_bytes()
-        run_dir.ledger(3).write_text("{")
-        with refused("ledger.damaged", path=run_dir.ledger(3)):
-            begun(run_dir, a_config(slots=4))
-        assert run_dir.run_file.read_bytes() == before
-
-    def test_a_run_folder_that_cannot_be_made_is_one_sentence(self, tmp_path: Path) -> None:
-        (tmp_path / "file").touch()
-        with refused("run-dir.unwritable"):
-            prepare_folder(RunDir(tmp_path / "file" / "run"))
 
     def test_a_name_that_sbatch_would_read_otherwise_is_refused_before_there_is_a_run(self, tmp_path: Path) -> None:
         for executor in ("slurm", "auto"):
@@ -319,13 +293,6 @@ class TestRegistry:
         rundir.register(run, run_dir, NOW, home)
         assert rundir.find_run("toy", home) == rundir.find_run(run.run_id, home) == run_dir
 
-    def test_of_two_runs_of_one_name_the_newest_is_meant(self, tmp_path: Path, home: dict[str, str]) -> None:
-        folders = [RunDir(tmp_path / name / "toy") for name in ("a", "b")]
-        for folder, at in zip(folders, (NOW, NOW - 10), strict=True):
-            prepare_folder(folder)
-            rundir.register(begun(folder), folder, at, home)
-        assert rundir.find_run("toy", home) == folders[0]
-
     @pytest.mark.parametrize(
         "text",
         [
@@ -344,15 +311,6 @@ class TestRegistry:
 
 
 class TestJobFolders:
-    def test_everything_a_job_needs_is_there_before_it_is_submitted(self, run_dir: RunDir) -> None:
-        run = begun(run_dir, a_config(TRAINING, slots=2, lead_seconds=60))
-        request = make_job_folder(run, run_dir, Submit(1, 4, token(1, 4)))
-        assert request.job_dir == str(run_dir.job(token(1, 4)))
-        spec = json.loads((run_dir.job(token(1, 4)) / "job.json").read_text())
-        assert (spec["slot"], spec["attempt"], spec["token"], spec["lead_s"]) == (1, 4, token(1, 4), 60)
-        assert spec["config_file"] == str(run_dir.slot(1) / "config.json")
-        assert Path(request.script).read_text().startswith("#!/bin/bash\n")
-
     def test_the_shared_folder_is_the_runs_own_unless_the_config_names_one(self, run_dir: RunDir) -> None:
         here = run_dir.path.parent.parent
         shared = {"enabled": True, "shared_dir": "group/us", "rows_per_day": 5000, "oldest_client": "0.2"}
@@ -364,12 +322,6 @@ class TestJobFolders:
             assert (spec["shared_dir"], spec["accepts_contributions"]) == (str(place), bool(section))
             assert spec["terms"] == ({"rows_per_day": 5000, "oldest_client": "0.2"} if section else {})
             assert place.is_dir()
-
-    def test_a_token_is_used_once(self, run_dir: RunDir) -> None:
-        run = begun(run_dir)
-        make_job_folder(run, run_dir, Submit(0, 0, token()))
-        with pytest.raises(FileExistsError):
-            make_job_folder(run, run_dir, Submit(0, 0, token()))
 
     def test_the_newest_folders_of_jobs_stay_and_those_that_the_ledger_speaks_of(self, run_dir: RunDir) -> None:
         for number in range(JOBS_KEPT + 4):
@@ -434,25 +386,6 @@ class TestFixedCode:
         assert not list((tmp_path / "code").rglob("*.pyc"))
         assert (tmp_path / "code" / first / "orchestrator" / "templates" / "train.sbatch").is_file()
 
-    def test_what_is_missing_or_differs_in_a_copy_is_mended(self, tmp_path: Path) -> None:
-        copy = tmp_path / "code" / fix_code(tmp_path / "code")
-        whole = (copy / "anchorleg" / "job.py").read_bytes()
-        (copy / "anchorleg" / "job.py").unlink()
-        (copy / "orchestrator" / "shim.py").write_bytes(b"")
-        zeroed = (copy / "orchestrator" / "failover.py").read_bytes()
-        (copy / "orchestrator" / "failover.py").write_bytes(bytes(len(zeroed)))
-        shutil.rmtree(copy / "syncd" / "wire")
-        (copy / FOR_PROGRAMS / "anchorleg").unlink()
-        untouched = (copy / "orchestrator" / "jobside.py").stat().st_ino
-        assert fix_code(tmp_path / "code") == copy.name
-        assert (copy / "anchorleg" / "job.py").read_bytes() == whole
-        assert (copy / "orchestrator" / "shim.py").stat().st_size > 0
-        assert (copy / "syncd" / "wire" / "live.py").is_file()
-        assert (copy / FOR_PROGRAMS / "anchorleg" / "job.py").is_file()
-        assert (copy / "orchestrator" / "failover.py").read_bytes() == zeroed
-        assert (copy / "orchestrator" / "jobside.py").stat().st_ino == untouched
-        assert not list(copy.rglob("*.tmp"))
-
     @pytest.mark.parametrize("harm", HARM)
     def test_a_job_imports_nothing_of_a_copy_that_is_not_what_its_name_says(self, harm: str, tmp_path: Path) -> None:
         job = tmp_path / "job"
@@ -485,10 +418,3 @@ class TestFixedCode:
         assert sorted(path.name for path in links.iterdir()) == ["anchorleg", "orchestrator"]
         assert (links / "anchorleg" / "job.py").samefile(links.parent / "anchorleg" / "job.py")
         assert (links / "orchestrator" / "integrations" / "rng.py").is_file()
-
-
-def test_a_claim_written_by_hand_is_no_claim_of_ours(run_dir: RunDir) -> None:
-    owner = {"token": None, "job_id": None, "host": "h", "pid": 1, "at": NOW}
-    run_dir.attempt(0, 0).mkdir(parents=True)
-    write_json(run_dir.attempt(0, 0) / "claim", owner)
-    assert read_evidence(run_dir, 0, 0).claim is None

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.config import parse_config
-from orchestrator.decisions.models import Ledger, Slot
+from orchestrator.decisions.models import Ledger
 from orchestrator.decisions.turns import Turns, in_turn, turns_of
 from orchestrator.sections import QueueSection
 
@@ -18,16 +18,6 @@ JOB_S = 4 * 3600.0
 def turns(order: str = "fair", **priorities: int) -> Turns:
     queue = QueueSection.model_validate({"order": order})
     return Turns(queue=queue, priorities={int(slot[1:]): value for slot, value in priorities.items()}, job_s=JOB_S)
-
-
-def order_of(slots: list[Slot], by: Turns) -> list[int]:
-    return [slot.index for slot in in_turn(slots, by)]
-
-
-def test_a_priority_is_stronger_than_work_and_a_changed_one_stronger_than_the_configs() -> None:
-    slots = [a_slot(0).built, a_slot(1, worked_s=99 * JOB_S).built, a_slot(2, priority=9).built]
-    assert order_of(slots, turns("priority", s1=5)) == [2, 1, 0]
-    assert order_of(slots, turns("fair", s1=5)) == [0, 2, 1]
 
 
 def turns_with(**config: Any) -> Turns:

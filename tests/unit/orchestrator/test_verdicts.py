@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from slot_text import evidence_of, fields_of, rows_of, words_of
 
 from orchestrator.decisions.evidence import Evidence, Exit
-from orchestrator.decisions.models import Verdict
 from orchestrator.decisions.verdicts import (
-    CAUSES,
     LAST_WORDS,
     cause_in,
     disk_words,
@@ -84,12 +82,6 @@ def test_a_long_traceback_behind_a_cause_hides_it_not(frame: str) -> None:
 @pytest.mark.parametrize("line", ["the gain is negligible", "MUJOCO_GL=egl"])
 def test_a_word_that_contains_egl_is_not_a_failed_renderer(line: str) -> None:
     assert cause_in(f"{line}\nKeyError: 'nets'") == "KeyError: 'nets'"
-
-
-@pytest.mark.parametrize("words", [words for _, words in CAUSES])
-def test_a_cause_that_is_known_is_told_to_others_as_it_is(words: str) -> None:
-    for cause in (words, f"{words} (exit code 7)"):
-        assert told_to_others(Verdict.CRASHED, cause) == cause
 
 
 @pytest.mark.parametrize("number", [signal.SIGXCPU, signal.SIGXFSZ])
