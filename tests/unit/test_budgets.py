@@ -20,7 +20,7 @@ ROOMS = {
     "anchorleg": 2_430,
     "orchestrator/*.py": 2_990,
     "orchestrator/decisions": 3_180,
-    "orchestrator/run orchestrator/executors": 3_600,
+    "orchestrator/run orchestrator/executors": 3_560,
     "orchestrator/hosts orchestrator/screens": 3_700,
     "orchestrator/doctor orchestrator/commands orchestrator/integrations": 2_880,
     "syncd": 11_420,

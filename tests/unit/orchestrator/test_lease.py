@@ -244,6 +244,14 @@ class TestAnOwnerElsewhere:
         clock[0] += 1
         assert living_owner(run_dir, monotonic=lambda: clock[0]) is None
 
+    def test_every_beat_starts_the_count_again(self, run_dir: RunDir, clock: list[float]) -> None:
+        own(run_dir, somebody_elsewhere())
+        for beat in range(4):
+            self.beat(run_dir, beat)
+            assert living_owner(run_dir, monotonic=lambda: clock[0]) is not None
+            clock[0] += TTL_S - 1
+            assert living_owner(run_dir, monotonic=lambda: clock[0]) is not None
+
     def test_a_reading_from_a_later_clock_than_ours_counts_from_now(self, run_dir: RunDir, clock: list[float]) -> None:
         own(run_dir, somebody_elsewhere())
         assert living_owner(run_dir, monotonic=lambda: clock[0] + 1e6) is not None

@@ -20,7 +20,6 @@ from orchestrator.config import RunConfig, parse_config, training_identity
 from orchestrator.decisions.models import Ledger, SubmissionState, Submit, Verdict
 from orchestrator.errors import ConfigError, RunFolderError
 from orchestrator.executors.base import Poll
-from orchestrator.hosts.dry import dry_stop
 from orchestrator.run import rundir
 from orchestrator.run.begin import begin, prepare_folder, run_dir_of
 from orchestrator.run.code import FOR_PROGRAMS, fix_code
@@ -166,7 +165,6 @@ class TestPackagesThatAreNotHere:
         run = rewritten(run_dir, env=name)
         assert run.config.training.written["env"] == name
         assert run_view(run_dir).run_name == "toy"
-        assert dry_stop(run_dir, at_once=False, grace_s=None).command == "stop"
         with refused("config.not-here", slot=0, why=re.compile(rf"^env: {words}")) as told:
             make_job_folder(run, run_dir, Submit(0, 0, token()))
         assert "\n" not in str(told.value)
