@@ -5,7 +5,6 @@ in the order in which a connection meets them. One login at most: refused keys a
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 from typing import Literal
 
@@ -14,15 +13,11 @@ from pydantic import BaseModel, ConfigDict
 from anchorleg.disks import filesystem_of, free_room, nearest_folder, parse_quota, printed
 from anchorleg.findings import Check, Judgement, Judgements, Level, ok, problem, warning
 from anchorleg.places import short_path
-from anchorleg.words import counted, roughly, sized
-from syncd import background
+from anchorleg.words import counted, sized
 from syncd.access import keys
-from syncd.errors import HostKeyError, RemoteError, ServiceError, SyncError
-from syncd.laptop.status import holder, read_status
+from syncd.errors import HostKeyError, RemoteError, SyncError
 from syncd.remote import Remote, Settings, settings_file
-from syncd.shared.inbox import InboxLimits
 from syncd.transports import open_transport
-from syncd.wire.protocol import Standing
 
 #: A mirror keeps three policies a slot, and an outbox of 256 MiB: below this they may not find room.
 LOW_SPACE_BYTES = 2**30
@@ -32,8 +27,6 @@ NO_SPACE_BYTES = 16 * 2**20
 SKEW_SEEN_S = 2.0
 #: So far off, certificates and second factors by time stop to work.
 SKEW_HARMS_S = 60.0
-#: Of the inbox's quota.
-TIGHT = 0.8
 #: Where events of other machines' changes do not arrive, and locks are a matter of luck.
 _NETWORK = re.compile(r"nfs\d?|cifs|smb\w*|afpfs|afs|lustre|gpfs|beegfs|ceph|9p|fuse\.(sshfs|glusterfs|rclone)")
 _ASK_FOR_KEY = "ask the site for the fingerprint of its host key, then run `syncd setup` again"
@@ -72,28 +65,7 @@ class Visit(_Frozen):
     version: str | None = None
     clock_offset_s: float | None = None
     contributor: str | None = None
-    standing: Standing | None = None
     policies: int = 0
-
-
-class ServiceFacts(_Frozen):
-    """The background service. `error`: its manager did not answer, and why."""
-
-    manager: str = ""
-    installed: bool = False
-    running: bool = False
-    detail: str = ""
-    error: str = ""
-
-
-class ClientFacts(_Frozen):
-    """What the last client of the mirror said, and whether one runs. Ages in seconds."""
-
-    runs: bool = False
-    verb: str = ""
-    state: str = ""
-    age_s: float | None = None
-    error: str = ""
 
 
 class LaptopFacts(_Frozen):
@@ -109,8 +81,6 @@ class LaptopFacts(_Frozen):
     free_bytes: int | None = None
     quota_left_bytes: int | None = None
     filesystem: str = ""
-    service: ServiceFacts = ServiceFacts()
-    client: ClientFacts = ClientFacts()
 
 
 def gather(remote: Remote, folder: Path, settings: Settings, name: str) -> LaptopFacts:
@@ -128,8 +98,6 @@ def gather(remote: Remote, folder: Path, settings: Settings, name: str) -> Lapto
         free_bytes=free_room(nearest_folder(folder))[0],
         quota_left_bytes=max(0, min(quotas)) if quotas else None,
         filesystem=filesystem_of(nearest_folder(folder)),
-        service=_asked_service(),
-        client=_last_client(folder),
     )
 
 
@@ -160,26 +128,9 @@ def _visited(remote: Remote, name: str) -> Visit:
         kind = "RemoteError" if isinstance(error, RemoteError) else type(error).__name__
         return Visit(transport="local" if remote.is_local else "openssh", error=kind, sentence=f"{error.with_id()}")
     return Visit(
-        transport=transport.name, version=facts.version, clock_offset_s=facts.clock_offset_s, standing=facts.standing,
+        transport=transport.name, version=facts.version, clock_offset_s=facts.clock_offset_s,
         contributor=facts.contributor, policies=sum(offer.kind == "manifest" for offer in offers),
     )  # fmt: skip
-
-
-def _asked_service() -> ServiceFacts:
-    try:
-        state = background.manager().state()
-    except ServiceError as error:
-        return ServiceFacts(error=str(error))
-    return ServiceFacts(manager=state.manager, installed=state.installed, running=state.running, detail=state.detail)
-
-
-def _last_client(folder: Path) -> ClientFacts:
-    keeper, word = holder(folder), read_status(folder)
-    verb = keeper.verb if keeper is not None else ""
-    if word is None:
-        return ClientFacts(runs=keeper is not None, verb=verb)
-    age_s = max(0.0, time.time() - word.written_at)
-    return ClientFacts(runs=keeper is not None, verb=verb, state=word.state, age_s=age_s, error=word.error)
 
 
 def _config(facts: LaptopFacts) -> Judgement:
@@ -232,20 +183,7 @@ def _inbox(facts: LaptopFacts) -> Judgements:
     if visit.contributor is None:
         advice = "to send experience, ask for a key of your own, or to be let into the folder's group"
         return warning("the other side has none for us: we only fetch", advice)
-    who, standing, most = visit.contributor, visit.standing, InboxLimits()
-    if standing is None:
-        return ok(f"{who}; by {visit.transport} it is not told how it stands")
-    if standing.dropped:
-        advice = f"ask the owner of the shared folder (`syncd readmit --contributor {who}`)"
-        return problem(f"{who} was dropped: nothing of ours is taken any more", advice)
-    if standing.held_s is not None:
-        advice = "see why the segments were refused (docs/errors.md); they wait in the outbox"
-        return warning(f"{who} is held for {roughly(standing.held_s)} more: {standing.why}", advice)
-    found = f"{who}: {standing.segments:,} of {most.waiting_segments:,} segments, {sized(standing.bytes)} wait there"
-    if max(standing.segments / most.waiting_segments, standing.bytes / most.waiting_bytes) < TIGHT:
-        return ok(found)
-    advice = "the learner over there is slower than the actors, or does not run: fewer environments, or wait"
-    return warning(found, advice)
+    return ok(f"ours is {visit.contributor}; `syncd status` says what became of what was sent")
 
 
 def _disk(facts: LaptopFacts) -> Judgement:
@@ -262,29 +200,6 @@ def _disk(facts: LaptopFacts) -> Judgement:
     return ok(found)
 
 
-def _service(facts: LaptopFacts) -> Judgement:
-    told = facts.service
-    if told.error:
-        return ok(f"none: {told.error}")
-    if not told.installed:
-        return ok(f"not installed ({told.manager}); `syncd install` keeps `watch` running")
-    if told.running:
-        return ok(f"{told.manager}: {told.detail}")
-    advice = "`syncd agent-status` names its log; `syncd install` starts it anew"
-    return warning(f"installed, and does not run ({told.manager}: {told.detail})", advice)
-
-
-def _last_contact(facts: LaptopFacts) -> Judgement:
-    client = facts.client
-    if client.age_s is None:
-        return ok("no client has ever kept this mirror; `syncd watch` does")
-    ago = f"{roughly(client.age_s)} ago"
-    words = f"`syncd {client.verb}` runs" if client.runs else "no client runs now"
-    if client.error and not (client.runs and client.state in {"live", "syncing"}):
-        return warning(f"{words}; {ago} it said: {client.error}", "see the lines above for what it meets")
-    return ok(f"{words} ({client.state}, {ago})")
-
-
 CHECKS: tuple[Check[LaptopFacts], ...] = (
     Check("config", _config),
     Check("host key", _host_key),
@@ -292,6 +207,4 @@ CHECKS: tuple[Check[LaptopFacts], ...] = (
     Check("clock", _clock),
     Check("inbox", _inbox),
     Check("disk", _disk),
-    Check("service", _service),
-    Check("last contact", _last_contact),
 )

@@ -126,7 +126,7 @@ def status(
 
 
 def doctor(remote: RemoteArgument = "", folder: FolderArgument = "", as_json: JsonOption = False) -> None:
-    """Examine the way to the other side: host key, login, clock, the inbox, the disk, the service.
+    """Examine the way to the other side: host key, login, clock, the inbox, the disk.
 
     Says what to do about each finding. Ends with 11 where one of them is a problem. Changes nothing.
     """

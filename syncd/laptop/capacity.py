@@ -7,7 +7,6 @@ said; what is here stays, and the rest goes on. No honest server comes near a li
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import time
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from pathlib import Path
 from anchorleg.words import sized
 from syncd.errors import NoRoomError, StorageError
 from syncd.shared.layout import Shared, SlotPlace, is_nearly_full
-from syncd.wire.arrivals import MAX_FILES, MAX_SLOTS, Offer
+from syncd.wire.arrivals import MAX_FILES, MAX_SLOTS
 
 #: 4,000 slots with three policies of 0.35 MB each have 4.2 GB, and 34 curves of 20,000 rows on MT50 4.3 GB.
 MAX_BYTES = 16 * 2**30
@@ -90,29 +89,3 @@ class Capacity:
         if not is_left() and self._monotonic() - self._counted_at >= RECOUNT_S:
             self.count_anew()
         return is_left()
-
-
-class KnownSums:
-    """By the files' inodes, sizes and times."""
-
-    def __init__(self) -> None:
-        self._known: dict[Path, tuple[tuple[int, int, int], str]] = {}
-
-    def is_here(self, path: Path, offer: Offer, *, may_differ: bool) -> bool:
-        """Whether the offered part of a curve lies at `path`: by its sum, or by its size where nobody knows the sum,
-        and then only unless it `may_differ`. Errors: OSError where it cannot be read.
-        """
-        try:
-            status = os.stat(path, follow_symlinks=False)
-        except OSError:
-            self._known.pop(path, None)
-            return False
-        if status.st_size != offer.bytes:
-            return False
-        if offer.sha256 is None:
-            return not may_differ
-        stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
-        known = self._known.get(path)
-        if known is None or known[0] != stamp:
-            known = self._known[path] = (stamp, hashlib.sha256(path.read_bytes()).hexdigest())
-        return known[1] == offer.sha256

@@ -149,7 +149,7 @@ class Client:
             transport = self._transport = self._connect()
             try:
                 transport.tick = self.writer.write
-                self.writer.connected(transport.name)
+                self.writer.tell(transport=transport.name)
                 exchange = self._exchange(transport)
                 with disk_errors(self._folder):
                     self._live(exchange)
@@ -219,7 +219,6 @@ class Client:
         if self.writer.status.state != "live" and not exchange.wants:
             self._voice(f"connected to {self.writer.status.remote} ({exchange.transport.name})")
             self.writer.tell("live", error="")
-        self.writer.tell(unfetched=exchange.unfetched)
 
     def _arrived(self, arrival: Arrival, announced: bool) -> None:
         latency_s = None

@@ -160,11 +160,6 @@ class Exchange:
         return bool(self._wanted) and self._monotonic() >= self._fetch_from
 
     @property
-    def unfetched(self) -> int:
-        """How many wanted files are not here yet."""
-        return len(self._wanted)
-
-    @property
     def something_was_gone(self) -> bool:
         """Whether a listing is due, because a file was gone when it was asked for, or verdicts could not be counted."""
         return self._relist_at is not None

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from anchorleg.files import LEFT_BEHIND_S, fsync_folder, is_full, make_shared_folder, sweep_temporary
 from syncd.errors import DamagedPolicyError, NoRoomError, StorageError
-from syncd.laptop.capacity import Capacity, CapacityLimits, KnownSums
+from syncd.laptop.capacity import Capacity, CapacityLimits
 from syncd.shared.curves import CHUNK_ROWS, MAX_CHUNK_BYTES, chunk_of_file
 from syncd.shared.inbox import Inbox
 from syncd.shared.layout import AVERAGED, NAME, SLOT, Shared, SlotPlace, Version, put, put_json, put_once
@@ -86,7 +86,6 @@ class Mirror:
         self.folder = folder
         self.shared = Shared(folder)
         self._clock = clock
-        self._sums = KnownSums()
         self.capacity = Capacity(self.shared, self._parts, limits)
         self._bad: set[str] = set()
 
@@ -133,7 +132,7 @@ class Mirror:
             for target, offer in found
             if target.curve is not None
             and _key(offer) not in self._bad
-            and not self._sums.is_here(
+            and not _is_here(
                 target.place.metrics / target.file_name,
                 offer,
                 may_differ=changed or last[target.place, target.curve[0]] == target.curve[1],
@@ -282,6 +281,15 @@ def blob_of(manifest: Manifest, blob: Blob | None = None, *, is_averaged: bool =
     blob, inner = blob or manifest.blob, f"{AVERAGED}/" * is_averaged
     path = f"v1/runs/{manifest.run_id}/{manifest.slot}/{inner}blobs/{blob.sha256[:2]}/{blob.sha256}"
     return Offer(path, blob.bytes, blob.sha256, "blob")
+
+
+def _is_here(path: Path, offer: Offer, *, may_differ: bool) -> bool:
+    """Whether the offered part of a curve lies at `path`: by its sum, or by its size where nobody knows the sum, and
+    then only unless it `may_differ`. Errors: OSError where it cannot be read.
+    """
+    if _size(path) != offer.bytes:
+        return False
+    return not may_differ if offer.sha256 is None else hashlib.sha256(path.read_bytes()).hexdigest() == offer.sha256
 
 
 def _is_whole(place: SlotPlace, version: Version) -> bool:

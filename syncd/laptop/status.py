@@ -42,9 +42,7 @@ _Words = Annotated[str, AfterValidator(printable)]
 _PHASES: dict[State, int] = {"offline": 0, "connecting": 0, "syncing": 1, "live": 1, "stopped": 2}
 
 
-#: Facts of a connection that are added up over all of them, and those of the last one alone.
-_ADDED = ("bytes_in", "bytes_out", "logins")
-_OF_THIS_ONE = ("rtt_s", "clock_offset_s", "contributor")
+_OF_A_CONNECTION = ("bytes_in", "bytes_out", "logins", "rtt_s", "clock_offset_s", "contributor")
 
 
 class _Model(BaseModel):
@@ -74,7 +72,7 @@ class Latency(_Model):
 
 
 class ClientStatus(_Model):
-    """One client's word. Times are unix seconds; bytes and logins count since it started.
+    """One client's word. Times are unix seconds; bytes and logins are of its last connection.
 
     `since`: the outage, or the connection, has lasted so long. `error`: of the last try; "" once it is live.
     """
@@ -97,7 +95,6 @@ class ClientStatus(_Model):
     bytes_out: int = 0
     logins: int = 0
     policies: int = 0
-    unfetched: int = 0
     latency: Latency = Latency()
     troubles: tuple[_Words, ...] = ()
 
@@ -111,7 +108,6 @@ class StatusWriter:
         now = clock()
         self._path = status_file(folder)
         self._clock = clock
-        self._earlier = dict.fromkeys(_ADDED, 0)
         self._written = 0.0
         self._changed = True
         self.status = ClientStatus(
@@ -139,15 +135,9 @@ class StatusWriter:
         self.tell(troubles=(*others, dated)[-TROUBLES:])
         self.write(at_once=True)
 
-    def connected(self, name: str) -> None:
-        """A new connection begins, by the transport `name`: its counts are added to those of the earlier ones."""
-        self._earlier = {name: getattr(self.status, name) for name in _ADDED}
-        self.tell(transport=name)
-
     def facts(self, facts: ConnectionFacts) -> None:
         """What the transport says of itself now."""
-        added = {name: before + getattr(facts, name) for name, before in self._earlier.items()}
-        self.tell(**added, **{name: getattr(facts, name) for name in _OF_THIS_ONE})
+        self.tell(**{name: getattr(facts, name) for name in _OF_A_CONNECTION})
 
     def write(self, *, now: float | None = None, at_once: bool = False) -> None:
         """Write it down if it is due. A disk that is full costs the word, not the client."""

@@ -47,8 +47,7 @@ def _standing(word: ClientStatus, now: float) -> str:
     if word.state == "connecting":
         return f"to {word.remote}, for {since}" + (f"; before that: {word.error}" if word.error else "")
     trip = f", {1000 * word.rtt_s:.0f} ms away" if word.rtt_s is not None else ""
-    unfetched = f", {counted(word.unfetched, 'file')} to fetch" if word.unfetched else ""
-    return f"{word.remote} by {word.transport}{trip}, for {since}{unfetched}"
+    return f"{word.remote} by {word.transport}{trip}, for {since}"
 
 
 def checked(slot: PolicyView) -> str:
@@ -83,9 +82,7 @@ def details(view: MirrorView) -> list[str]:
         if median is not None and worst is not None:
             speed = f"; from publication to here ≈ {_seconds(median)} (95 %: {_seconds(worst)})"
         lines.append(f"received: {counted(word.policies, 'policy', 'policies')}{speed}")
-        logins = f", {counted(word.logins, 'login')}" if word.logins else ""
-        span = roughly(word.written_at - word.started_at)
-        lines.append(f"line: {sized(word.bytes_in)} in, {sized(word.bytes_out)} out{logins} in {span}")
+        lines.append(f"line: {sized(word.bytes_in)} in, {sized(word.bytes_out)} out")
     counts = view.contributions
     if view.waiting or counts.sent or counts.refusals:
         name = f" as {word.contributor}" if word is not None and word.contributor else ""

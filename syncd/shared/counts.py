@@ -69,19 +69,13 @@ class Counts(BaseModel):
 
     def plus(self, other: Counts) -> Counts:
         """Both together."""
-        return Counts(
-            accepted=self.accepted + other.accepted,
-            refused=dict(Counter(self.refused) + Counter(other.refused)),
-            rows=self.rows + other.rows,
-            checked=self.checked + other.checked,
-            exact=self.exact + other.exact,
-            episodes=self.episodes + other.episodes,
-            solved=self.solved + other.solved,
-            last_at=max(self.last_at, other.last_at),
-            days=_both(self.days, other.days),
-            taken_back=self.taken_back + other.taken_back,
-            days_taken_back=_both(self.days_taken_back, other.days_taken_back),
-        )
+        added = {
+            name: dict(Counter(mine) + Counter(getattr(other, name)))
+            if isinstance(mine, dict)
+            else mine + getattr(other, name)
+            for name, mine in self
+        }
+        return Counts(**added | {"last_at": max(self.last_at, other.last_at)})
 
 
 def day_of(now: float) -> int:

@@ -85,7 +85,7 @@ class Usage:
     bytes: int
 
 
-State = Literal["tmp", "new", "accepted", "quarantine"]
+State = Literal["new", "accepted", "quarantine"]
 
 
 @dataclass(frozen=True)

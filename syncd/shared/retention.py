@@ -1,5 +1,5 @@
 """Which policies stay, and clearing the others away without taking one from under a reader; and of inboxes what nobody
-fetches any more: old uploads, verdicts, quarantine, waiting segments of runs that are over.
+fetches any more: verdicts, quarantine, waiting segments of runs that are over.
 
 Clearing away decides nothing about correctness: it may be killed anywhere, run twice, or never run.
 """
@@ -137,7 +137,7 @@ VERDICT_S = 7 * 86_400.0
 WAITING_S = 14 * 86_400.0
 #: Accepted, but no checkpoint took it in since: the run is over.
 ACCEPTED_S = 30 * 86_400.0
-#: An upload that nobody goes on with, and what a kill left behind.
+#: What a kill left behind.
 ABANDONED_S = 86_400.0
 
 _REASON = re.compile(rf"{SHA256.pattern}\.reason\.json")
@@ -146,7 +146,6 @@ _REASON = re.compile(rf"{SHA256.pattern}\.reason\.json")
 def prune(inbox: Inbox, *, now: float) -> None:
     """Bound what one contributor's folder holds; `now`: unix seconds. May be killed anywhere. Errors: OSError."""
     most = inbox.limits
-    _delete(file for file in inbox.files("tmp") if file.arrived_at < now - ABANDONED_S)
     _delete(file for file in inbox.files("accepted") if file.arrived_at < now - ACCEPTED_S)
     verdicts = sorted(verdict_files(inbox.path / "verdicts"), key=lambda file: -file.arrived_at)
     _delete(verdicts[most.verdicts_kept :])

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from syncd.errors import ProtocolError
-from syncd.shared.counts import held
 from syncd.shared.deposit import Deposit
 from syncd.shared.inbox import Inbox
 from syncd.shared.layout import Shared, folder_names, newest_saved, path_in_run, run_id_of, slots_in
 from syncd.shared.reception import STORAGE_RETRY_S, Quota, Reception, Refusal, Stored, receive
 from syncd.wire import protocol
-from syncd.wire.protocol import MAX_ENTRIES, MAX_PAYLOAD_BYTES, File, Standing, encode
+from syncd.wire.protocol import MAX_ENTRIES, MAX_PAYLOAD_BYTES, File, encode
 from syncd.wire.tree import open_file
 
 NO_CHECKPOINTS = (
@@ -83,21 +82,6 @@ def _sized(run: Path, slot: int) -> Iterator[tuple[int, int, int]]:
 LOGINS_A_SECOND = 20
 #: No more than this is asked for: a client waits no longer between two tries.
 MOST_SPREAD_S = 60.0
-
-
-def standing_of(inbox: Inbox | Deposit | None, now: float) -> Standing | None:
-    """How the contributor stands with the folder's owner; None: that could not be looked at. `now`: unix seconds."""
-    try:
-        own = inbox.inbox() if isinstance(inbox, Deposit) else inbox
-        if own is None:
-            return Standing()
-        used, hold = own.claimed(), held(own.path, now)
-        return Standing(
-            dropped=own.is_dropped, held_s=None if hold is None else hold.until - now,
-            why="" if hold is None else hold.why[:500], segments=used.segments, bytes=used.bytes,
-        )  # fmt: skip
-    except OSError:
-        return None
 
 
 def spread_s(shared: Shared) -> float:

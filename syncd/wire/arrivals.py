@@ -15,7 +15,7 @@ from typing import Literal
 
 from syncd.errors import ChangedError, GoneError, StorageError, SyncError
 from syncd.wire import protocol
-from syncd.wire.protocol import Frame, SegmentVerdict, Standing
+from syncd.wire.protocol import Frame, SegmentVerdict
 
 #: What a mirror takes (`syncd.laptop.capacity`), and so a transport keeps. A queue of 2,000 experiments, twice.
 MAX_SLOTS = 4_000
@@ -71,8 +71,8 @@ class ConnectionFacts:
 
     `bytes_in`, `bytes_out`: what it read and wrote so far. `rtt_s`: of the last ping. `clock_offset_s`: the other
     side's clock minus ours. `contributor`: the inbox that is ours over there. `logins`: how many logins it took.
-    `version`: of Anchorleg over there. `standing`: how we stand with the folder's owner. `spread_s`: over how long its
-    clients come back when they lose it at once. None: not known.
+    `version`: of Anchorleg over there. `spread_s`: over how long its clients come back when they lose it at
+    once. None: not known.
     """
 
     bytes_in: int = 0
@@ -82,7 +82,6 @@ class ConnectionFacts:
     contributor: str | None = None
     logins: int = 0
     version: str | None = None
-    standing: Standing | None = None
     spread_s: float = 0.0
 
 

@@ -115,27 +115,16 @@ class Hello(Message):
     client: Name
 
 
-class Standing(WirePart):
-    """How a contributor stands: thrown out; held for so long, and why; what counts against its quota."""
-
-    dropped: bool = False
-    held_s: Seconds | None = None
-    why: Sentence = ""
-    segments: Count = 0
-    bytes: Count = 0
-
-
 class Welcome(Message):
     """Whom the server takes the client for (None: no inbox), its clock (unix s), and its cap on a segment.
 
-    `standing`: how the contributor stands; None: that could not be looked at. `spread_s`: if the line breaks, the
-    client should come back at a moment of its own within so many seconds: others lose it at the same time.
+    `spread_s`: if the line breaks, the client should come back at a moment of its own within so many seconds: others
+    lose it at the same time.
     """
 
     protocol: Count
     version: Word
     contributor: Name | None
-    standing: Standing | None = None
     spread_s: Seconds = 0.0
     time: Seconds
     segment_bytes: Count

@@ -23,7 +23,7 @@ from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox
 from syncd.shared.incoming import is_ours
 from syncd.shared.layout import Shared
 from syncd.wire import protocol
-from syncd.wire.answers import Uploads, file_frames, news_frames, saved, spread_s, standing_of
+from syncd.wire.answers import Uploads, file_frames, news_frames, saved, spread_s
 from syncd.wire.feed import Feed, Pace
 from syncd.wire.live import NOT_HERE, LiveFeed, LiveIntake
 from syncd.wire.protocol import (
@@ -336,7 +336,6 @@ class Server:
             protocol.Welcome(
                 protocol=protocol.PROTOCOL, version=ours,
                 contributor=None if self._inbox is None else self._inbox.who,
-                standing=standing_of(self._inbox, self._wall()),
                 spread_s=spread_s(self._shared), time=self._wall(), segment_bytes=MAX_SEGMENT_BYTES,
             )
         )  # fmt: skip

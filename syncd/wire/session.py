@@ -195,9 +195,7 @@ class Session:
         facts = ConnectionFacts(self._bytes_in, self._bytes_out, self._rtt_s, self._clock_offset_s, logins=self._logins)
         if (told := self._welcome) is None:
             return facts
-        return replace(
-            facts, contributor=told.contributor, version=told.version, standing=told.standing, spread_s=told.spread_s
-        )
+        return replace(facts, contributor=told.contributor, version=told.version, spread_s=told.spread_s)
 
     def close(self) -> None:
         """Say goodbye. May be called twice; never raises."""

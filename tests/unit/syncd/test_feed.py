@@ -13,9 +13,9 @@ from leftovers import descriptors_below
 from policies import RUN, publish_one
 
 from syncd import store
-from syncd.wire.feed import FULL_EVERY_S, IDLE_SHARE, LOOK_EVERY_S, MOST_PAUSE_S, RETRIES, Feed
+from syncd.wire.feed import FULL_EVERY_S, IDLE_SHARE, LOOK_EVERY_S, MOST_PAUSE_S, Feed
 from syncd.wire.protocol import File
-from syncd.wire.tree import Folder, open_file
+from syncd.wire.tree import open_file
 
 
 class Clock:
@@ -113,29 +113,6 @@ def test_a_policy_waits_for_its_blob(shared, feed, clock):
     assert names(after(feed, clock)) == ["000001-000000003.json"]
 
 
-def test_a_blob_that_is_too_short_leaves_the_policy_before_on_offer(shared, feed, clock):
-    publish_one(shared, 1, 1)
-    manifest = publish_one(shared, 1, 2)
-    blob = shared.slot(RUN, 0).blob(manifest.blob.sha256)
-    content = blob.read_bytes()
-    blob.write_bytes(content[:10])
-    assert names(after(feed, clock)) == ["000001-000000001.json"]
-    blob.write_bytes(content)
-    assert names(after(feed, clock, 5 * FULL_EVERY_S)) == ["000001-000000002.json"]
-
-
-def test_one_that_never_becomes_whole_is_looked_at_less_often(shared, feed, clock, monkeypatch):
-    publish_one(shared, 1, 1)
-    after(feed, clock)
-    manifest = publish_one(shared, 1, 2)
-    shared.slot(RUN, 0).blob(manifest.blob.sha256).unlink()
-    looks = []
-    monkeypatch.setattr(feed, "_newer", looks.append)
-    for _ in range(3 * RETRIES):
-        after(feed, clock)
-    assert RETRIES <= len(looks) < 2 * RETRIES
-
-
 def test_curves_are_told_when_their_content_changes(shared, feed, clock):
     place = shared.slot(RUN, 0)
     publish_one(shared, 1, 1)
@@ -146,29 +123,6 @@ def test_curves_are_told_when_their_content_changes(shared, feed, clock):
     assert names(after(feed, clock)) == ["metrics-000000.jsonl"]
     os.utime(place.metrics / "metrics-000000.jsonl")
     assert after(feed, clock, 5 * FULL_EVERY_S) == []
-
-
-def test_a_second_listing_reads_only_the_curves_that_changed(shared, feed, clock, monkeypatch):
-    publish_one(shared, 1, 1)
-    for name in ("evaluations", "metrics"):
-        store.write_metrics(shared.slot(RUN, 0), name, [{"step": 1}])
-    reads, read = [], Folder.read
-    monkeypatch.setattr(Folder, "read", lambda *args: (reads.append(args[1]), read(*args))[1])
-
-    def curves_read():
-        found = [name for name in reads if name.endswith(".jsonl")]
-        reads.clear()
-        return found
-
-    first = after(feed, clock)
-    assert curves_read() == ["evaluations-000000.jsonl", "metrics-000000.jsonl"]
-    feed.forget()
-    assert after(feed, clock) == first
-    assert curves_read() == []
-    store.write_metrics(shared.slot(RUN, 0), "metrics", [{"step": 1}, {"step": 2}])
-    feed.forget()
-    assert names(after(feed, clock)) == names(first)
-    assert curves_read() == ["metrics-000000.jsonl"]
 
 
 def test_a_slot_may_go_and_come_again(shared, feed, clock):

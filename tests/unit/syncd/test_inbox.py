@@ -75,7 +75,7 @@ def states(inbox):
     """Which segments lie where."""
     return {
         state: sorted(file.path.name for file in inbox.files(state))
-        for state in ("tmp", "new", "accepted", "quarantine")
+        for state in ("new", "accepted", "quarantine")
         if list(inbox.files(state))
     }
 

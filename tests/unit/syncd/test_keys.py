@@ -15,7 +15,6 @@ import pytest
 from daemons import PATIENCE_S, wait_for
 from hypothesis import given
 from hypothesis import strategies as st
-from refused import refused
 
 from syncd.access import keys, survey
 from syncd.access.keys import Endpoint, HostKey
@@ -120,28 +119,6 @@ def make_program(path: Path) -> Path:
     path.write_text("#!/bin/sh\n")
     path.chmod(0o755)
     return path
-
-
-def test_the_survey_finds_the_folder_and_the_program(tmp_path: Path):
-    home = tmp_path / "it's home"
-    run = home / "project" / "runs" / "mt10"
-    run.mkdir(parents=True)
-    (run / "run.json").write_text(
-        json.dumps({"python": "/nowhere/bin/python", "folder": str(run.parent), "config": {}}, indent=1)
-    )
-    found = survey.findings(answer(home, "project/runs/mt10"), "project/runs/mt10")
-    assert (found.shared, found.has_policies, found.command) == (str(run / "shared"), False, None)
-    (run / "shared" / "v1" / "runs").mkdir(parents=True)
-    program = make_program(home / "project" / ".venv" / "bin" / "syncd")
-    for asked in ("project/runs/mt10", "project/runs/mt10/shared", str(run), f"{run}/shared/"):
-        found = survey.findings("Welcome!\n" + answer(home, asked), asked)
-        assert (found.shared, found.has_policies) == (str(run / "shared"), True), asked
-        assert found.command == str(program), asked
-    assert survey.findings(answer(home, str(run)), str(run), "/mine/syncd").command == "/mine/syncd"
-    with refused("survey.no-folder", path="nowhere"):
-        survey.findings(answer(home, "nowhere"), "nowhere")
-    with refused("survey.no-shell"):
-        survey.findings("This account is not available.\n", "x")
 
 
 def test_the_survey_follows_the_runs_own_words(tmp_path: Path):

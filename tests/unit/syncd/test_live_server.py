@@ -7,7 +7,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import itertools
-import math
 import os
 import time
 import zlib
@@ -39,7 +38,7 @@ from syncd.wire.live import (
     LiveFeed,
     LiveIntake,
 )
-from syncd.wire.liveline import MOST_UNSEEN_S, RINGS_EVERY_S, SLICE_BYTES, grown, shrunk
+from syncd.wire.liveline import RINGS_EVERY_S, SLICE_BYTES, grown, shrunk
 from syncd.wire.protocol import (
     Decoder,
     Frame,
@@ -114,15 +113,6 @@ def scene(shared: Path) -> Scene:
     return Scene(shared)
 
 
-def test_nobody_watches_and_nothing_is_read_or_written(scene, shared, monkeypatch):
-    write_ring(shared, RUN, pose(1))
-    monkeypatch.setattr(live, "open_file", lambda *_: pytest.fail("a ring was opened"))
-    assert scene.frames(for_s=1.0) == []
-    assert scene.feed.next_at() == math.inf
-    assert not scene.feed.is_watched
-    assert os.listdir(slot_of(shared, RUN).parent) == ["0"]
-
-
 def test_who_watches_is_shown_what_is_new_and_the_job_is_asked(scene, shared):
     scene.watch(a_wish(fps=20))
     assert scene.asked() == {"any": 20}
@@ -136,19 +126,6 @@ def test_who_watches_is_shown_what_is_new_and_the_job_is_asked(scene, shared):
     write_ring(shared, RUN, facts(badges=2), kind=FACTS)
     (frame,) = scene.frames(for_s=1.0)
     assert (frame.message.number, frame.message.kind, grown(frame.payload)) == (2, FACTS, facts(badges=2))
-
-
-def test_of_what_nobody_took_the_newest_alone_is_left(scene, shared):
-    scene.watch(a_wish())
-    write_ring(shared, RUN, pose(1))
-    assert scene.payloads() == [pose(1)]
-    scene.now += MOST_UNSEEN_S + 0.1
-    for step in range(2, 8):
-        write_ring(shared, RUN, pose(step))
-        assert scene.payloads(for_s=0.5) == []
-        assert scene.feed.next_at() == math.inf, "only the client can change that: no wake-up for it"
-    scene.seen()
-    assert scene.payloads() == [pose(7)]
 
 
 def test_what_is_under_way_is_bounded_and_each_agent_has_its_turn(scene, shared):
@@ -535,17 +512,6 @@ def test_a_policy_goes_before_the_agents_that_wait(connect, published):
     assert isinstance(policy.message, protocol.Offered)
     assert "000000002" in policy.message.files[0].path
     assert {grown(first.payload), grown(second.payload)} == set(large)
-
-
-def test_answers_go_before_the_agents_too(connect, published):
-    client = connect()
-    write_ring(published.path, RUN, pose(1))
-    wishes = (WireWish(run_id=RUN, slot=0, lane="any", fps=30),)
-    asked = [protocol.Get(key=str(n), path=f"v1/runs/{RUN}/0/LATEST.json", offset=0) for n in range(1, 4)]
-    data = b"".join(map(protocol.encode, [protocol.WatchLive(wishes=wishes), *asked]))
-    os.write(client.out, data)
-    said = [type(frame.message) for frame in order(client, protocol.LiveBatch)]
-    assert said == [protocol.Data] * 3 + [protocol.End] * 3 + [protocol.LiveBatch]
 
 
 @pytest.mark.parametrize("how", ["goodbye", "gone", "signal"])

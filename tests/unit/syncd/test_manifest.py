@@ -11,10 +11,8 @@ from policies import publish_one
 from refused import refused
 
 from syncd.errors import DamagedPolicyError
-from syncd.shared.layout import Shared, Version
+from syncd.shared.layout import Shared
 from syncd.shared.manifest import MAX_GROWTH, MAX_RAW_BYTES, Manifest, parse_manifest
-
-VERSIONS = st.builds(Version, st.integers(0, 999_999), st.integers(0, 999_999_999))
 
 
 @pytest.fixture(scope="module")
@@ -29,12 +27,6 @@ def changed(manifest, **more):
         return Manifest.model_validate(value).sealed().to_bytes()
     except ValueError:
         return json.dumps(value).encode()
-
-
-@given(VERSIONS, VERSIONS)
-def test_versions_compare_as_their_files_names_do(one, other):
-    assert (one < other) == (one.file_name < other.file_name)
-    assert Version.parse(str(one)) == one == Version.of_file(one.file_name)
 
 
 def test_a_flipped_bit_anywhere_shows(manifest):

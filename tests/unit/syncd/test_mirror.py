@@ -353,17 +353,6 @@ def test_at_every_step_of_an_acceptance_a_kill_or_a_full_disk_costs_nothing(
     assert steps >= 8
 
 
-def test_tidying_removes_what_a_killed_client_left_in_the_tree(server: Server, mirror: Mirror) -> None:
-    publish_one(server.shared, 1, 1)
-    for offer in server.offers():
-        mirror.bring(offer, server.fetch)
-    whole = {path for path in mirror.folder.rglob("*") if path.is_file()}
-    for path in [path for path in whole if "v1" in path.parts]:
-        path.with_name(f".{path.name}.4711.0a0b0c0d.tmp").write_bytes(b"half")
-    mirror.tidy()
-    assert {path for path in mirror.folder.rglob("*") if path.is_file()} == whole
-
-
 @pytest.mark.parametrize("averaged", [False, True])
 def test_tidying_removes_the_overtaken_policies_of_a_slot_that_has_ended(
     server: Server, mirror: Mirror, averaged: bool

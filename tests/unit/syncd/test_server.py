@@ -9,17 +9,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from daemons import PATIENCE_S, wait_for
+from daemons import PATIENCE_S
 from policies import RUN, publish_one
-from refused import refused
 from served import HELLO, Connection
 
 from syncd import store
-from syncd.commands.serve import serve_connection
 from syncd.shared.counts import last_seen
 from syncd.wire import protocol
 from syncd.wire.feed import Feed
-from syncd.wire.protocol import DEAD_AFTER_S, MAX_PAYLOAD_BYTES, PING_EVERY_S, PREAMBLE, Decoder, Message, encode
+from syncd.wire.protocol import DEAD_AFTER_S, MAX_PAYLOAD_BYTES, PING_EVERY_S, Message, encode
 from syncd.wire.server import BUFFER_BYTES, MOST_UNREAD_BYTES
 
 
@@ -54,18 +52,6 @@ def test_the_login_says_whose_inbox_it_is_before_the_client_does(connect, shared
     client.send(protocol.Data(key=sha256, offset=0), payload=data)
     client.receive(protocol.SegmentStored)
     assert (store.Inbox.of(shared, is_called).place("new", RUN, 0) / sha256).read_bytes() == data
-
-
-def test_an_inbox_that_is_made_late_is_found(connect, shared, monkeypatch):
-    """A laptop connects before the learner has made its shared folder, into which a group may write."""
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "access", lambda path, mode: False)
-        client = connect()
-        client.send(HELLO)
-        assert client.receive(protocol.Welcome).message.contributor is None
-    publish_one(shared, 1, 1)
-    client.send(protocol.Put(sha256="a" * 64, run_id=RUN, slot=0, bytes=10))
-    client.receive(protocol.Have)
 
 
 @pytest.mark.parametrize(
@@ -148,19 +134,6 @@ def test_a_client_that_does_not_read_costs_no_memory(connect, shared):
         assert len(client.server._waiting) < BUFFER_BYTES + MOST_UNREAD_BYTES + 2 * MAX_PAYLOAD_BYTES
 
 
-def test_a_slow_client_is_told_the_newest_policy_and_not_each(connect, shared):
-    blob = publish_one(shared, 1, 1, wide=100_000).blob.sha256
-    client = connect()
-    client.send(HELLO, protocol.Listing())
-    client.receive(protocol.Listed)
-    client.send(protocol.Get(key="1", path=f"v1/runs/{RUN}/0/blobs/{blob[:2]}/{blob}", offset=0))
-    wait_for(lambda: len(client.server._waiting) > 4096, "a line that is stuck")
-    for seq in range(2, 9):
-        publish_one(shared, 1, seq)
-    client.receive(protocol.End)
-    assert client.receive(protocol.Offered).message.files[0].path.endswith("000001-000000008.json")
-
-
 SLOTS = 12
 
 
@@ -208,36 +181,6 @@ def test_who_looks_at_a_large_folder_says_meanwhile_that_it_lives(slow):
     assert len(of(protocol.Ping, said)) >= 3.0 * SLOTS // (PING_EVERY_S + 3.0)
     assert len(of(protocol.Pong, said)) >= SLOTS - 1
     assert len(of(protocol.Offered, said)) == SLOTS
-
-
-def test_files_leave_while_a_large_folder_is_looked_at(slow, shared):
-    name = shared.slot(RUN, 0).manifest(store.Version(1, 1)).relative_to(shared.path).as_posix()
-    ask = protocol.Get(key="1", path=name, offset=0)
-    slow.at = lambda found: slow.send(ask) if found == 0 else None
-    slow.send(protocol.Listing())
-    said = said_before(slow, protocol.Listed)
-    assert of(protocol.End, said)
-    assert said.index(of(protocol.End, said)[0]) < said.index(of(protocol.Offered, said)[0])
-
-
-def test_a_folder_that_this_account_may_not_read_is_a_sentence(tmp_path, monkeypatch):
-    """Of a colleague who publishes with the umask 077: `v1` is there, and closed."""
-
-    def refuse(path: Path) -> list[str]:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    (tmp_path / "v1").mkdir()
-    monkeypatch.setattr(os, "listdir", refuse)
-    monkeypatch.setattr(os, "umask", lambda mask: mask)
-    read_end, write_end = os.pipe()
-    with refused("serve.unreadable"):
-        serve_connection(tmp_path, None, read_end, write_end)
-    said = os.read(read_end, 65536).removeprefix(PREAMBLE)
-    [frame] = Decoder().feed(said)
-    assert isinstance(frame.message, protocol.Goaway)
-    assert frame.message.reason == "serve.unreadable"
-    os.close(read_end)
-    os.close(write_end)
 
 
 def test_a_verdict_that_changed_after_it_was_fetched_is_told_again(connect, shared):

@@ -19,9 +19,8 @@ from refused import refused
 
 from syncd import background
 from syncd.background import LABEL, UNIT, Agent, Launchd, ManagerAnswer, Systemd, plist_text, unit_text
-from syncd.commands import service as commands
 from syncd.commands import sync
-from syncd.commands.service import install, run_agent
+from syncd.commands.service import run_agent
 from syncd.errors import StorageError
 from syncd.laptop import status as lock
 from syncd.laptop.client import Client
@@ -159,21 +158,6 @@ def test_where_a_manager_does_not_take_it_nothing_is_said_to_run(tmp_path, monke
     monkeypatch.setenv("PATH", "/nowhere")
     with refused("service.no-manager", program="systemctl"):
         Systemd(tmp_path / UNIT).state()
-
-
-def test_what_is_installed_and_does_not_run_is_not_said_to_run(tmp_path, monkeypatch, capsys):
-    class NotRunning:
-        def install(self, agent: Agent) -> None: ...
-
-        def state(self) -> background.ServiceState:
-            return background.ServiceState("launchd", tmp_path, True, False, None, "spawn scheduled", "log")
-
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setattr(background, "manager", NotRunning)
-    monkeypatch.setattr(commands, "FIRST_WORD_TIMEOUT_S", 0.0)
-    with refused("service.not-running", manager="launchd", detail="spawn scheduled"):
-        install(str(tmp_path / "shared"), str(tmp_path / "mirror"))
-    assert "in the background" not in capsys.readouterr().out
 
 
 @pytest.fixture

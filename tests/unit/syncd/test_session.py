@@ -211,15 +211,6 @@ def test_verdicts_are_acknowledged_once_they_are_counted_and_not_before(begin):
     assert [len(message.sha256s) for message in peer.heard if isinstance(message, protocol.Ack)] == [100]
 
 
-def test_segments_that_need_not_be_sent_are_not(begin, tmp_path):
-    large, missing = tmp_path / ("a" * 64), tmp_path / ("b" * 64)
-    large.write_bytes(bytes(1001))
-    peer = Peer(PREAMBLE, WELCOME)
-    receipts = begin(peer).send([(large, "demo-0", 0), (missing, "demo-0", 0)])
-    assert [receipt.reason for receipt in receipts] == ["size", "unreadable"]
-    assert not any(isinstance(message, protocol.Put) for message in peer.heard)
-
-
 def test_a_segment_that_this_disk_changed_is_not_sent_and_one_that_cannot_be_read_now_is_tried_again(
     begin, tmp_path, monkeypatch
 ):
@@ -239,21 +230,6 @@ def test_a_segment_that_this_disk_changed_is_not_sent_and_one_that_cannot_be_rea
     assert [receipt.reason for receipt in receipts] == ["damaged", "unreadable"]
     assert [receipt.retry_after_s is None for receipt in receipts] == [True, False]
     assert not any(isinstance(message, protocol.Put) for message in peer.heard)
-
-
-@pytest.mark.parametrize("is_counted", [True, False])
-def test_a_goodbye_acknowledges_what_was_counted(begin, is_counted):
-    """`doctor` and `setup` look at what is there, and count nothing."""
-    said = protocol.Verdicts(verdicts=(protocol.SegmentVerdict(sha256="a" * 64, accepted=True, reason=""),))
-    peer = Peer(PREAMBLE, WELCOME)
-    peer.answers = lambda message: [said, protocol.Listed()] * isinstance(message, protocol.Listing)
-    session = begin(peer)
-    news = session.listing()
-    assert len(news.verdicts) == 1
-    if is_counted:
-        session.counted(news.verdicts)
-    session.close()
-    assert [type(message) for message in peer.heard][2:] == [protocol.Ack] * is_counted + [protocol.Bye]
 
 
 def test_what_a_server_says_unasked_fills_no_memory(begin):
