@@ -32,7 +32,7 @@ from syncd.shared.counts import (
 )
 from syncd.shared.curves import CHUNK_ROWS, GrowingCurve, read_metrics, rows_of_curve, write_metrics
 from syncd.shared.deposit import Deposit
-from syncd.shared.inbox import Inbox
+from syncd.shared.inbox import Inbox, offered
 from syncd.shared.incoming import Incoming, close_to_others, insist_ours, make_incoming
 from syncd.shared.layout import AVERAGED, Shared, SlotPlace, Version, put, put_json, put_once
 from syncd.shared.manifest import (
@@ -52,7 +52,6 @@ from syncd.shared.manifest import (
     SuiteFields,
     parse_manifest,
 )
-from syncd.shared.offers import offered
 from syncd.shared.reception import INTAKE, Terms, set_terms, spent, terms_of
 from syncd.shared.retention import AVERAGES, LEARNERS, MIRRORS, Keep, collect, prune
 

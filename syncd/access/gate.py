@@ -1,7 +1,7 @@
 """What a contributor's restricted key may ask for: our own server, and nothing else.
 
 `syncd.commands.serve` carries it out; `restrict` in `authorized_keys` forbids the rest
-(shell, forwarding, terminal, agent). What the server shows and takes is its own decision (`syncd.wire.tree`).
+(shell, forwarding, terminal, agent). What the server shows and takes is its own decision (`syncd.wire.feed`).
 
 No rsync: its client sends rules, names and options through the connection, and its server obeys them with the
 account's rights. A wall around it is as good as the installed version of rsync (3.5.0 alone mends dozens of CVEs).

@@ -13,7 +13,7 @@ import typer
 
 from anchorleg.places import account_name
 from anchorleg.words import did_you_mean, roughly
-from syncd.commands.way import JsonOption
+from syncd.commands import JsonOption
 from syncd.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import typer
 
 from anchorleg.words import lines_shown
 from syncd import background
-from syncd.commands.way import FolderArgument, JsonOption, RemoteArgument, default_name, places
+from syncd.commands import FolderArgument, JsonOption, RemoteArgument, default_name, places
 from syncd.errors import (
     ConfigError,
     HostKeyError,

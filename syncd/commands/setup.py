@@ -77,7 +77,7 @@ def _connect(
     name: str | None,
 ) -> Settings:
     from syncd.access import keys
-    from syncd.commands.way import default_name
+    from syncd.commands import default_name
     from syncd.remote import is_absolute_path, known_hosts_file, parse_remote, store_settings
     from syncd.shared.layout import NAME
 

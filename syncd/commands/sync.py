@@ -15,7 +15,7 @@ import typer
 
 from anchorleg.files import is_full
 from anchorleg.output import ReaderGoneError
-from syncd.commands.way import FolderArgument, RemoteArgument, connect, places
+from syncd.commands import FolderArgument, RemoteArgument, connect, places
 from syncd.errors import ConfigError, RemoteError, StorageError
 from syncd.remote import Remote, Settings
 from syncd.shared.layout import disk_errors

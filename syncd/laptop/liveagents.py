@@ -18,9 +18,8 @@ from anchorleg.files import make_shared_folder
 from anchorleg.live.wanted import FILE, Asking, Living, Wish, folder_of, read, wishes_of
 from anchorleg.output import Notices
 from syncd.laptop.mirror import Mirror
-from syncd.shared.inbox import Inbox
+from syncd.shared.inbox import Inbox, withdraw
 from syncd.shared.layout import NAME, SLOT, folder_names
-from syncd.shared.offers import withdraw
 from syncd.streamed import StreamedSlots
 from syncd.wire.liveline import RINGS_EVERY_S, Agent, LiveReceiver, LiveSender
 from syncd.wire.protocol import (

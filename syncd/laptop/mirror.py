@@ -25,10 +25,9 @@ from anchorleg.files import LEFT_BEHIND_S, fsync_folder, is_full, make_shared_fo
 from syncd.errors import DamagedPolicyError, NoRoomError, StorageError
 from syncd.laptop.capacity import Capacity, CapacityLimits
 from syncd.shared.curves import CHUNK_ROWS, MAX_CHUNK_BYTES, chunk_of_file
-from syncd.shared.inbox import Inbox
+from syncd.shared.inbox import Inbox, prune_live
 from syncd.shared.layout import AVERAGED, NAME, SLOT, Shared, SlotPlace, Version, put, put_json, put_once
 from syncd.shared.manifest import MAX_MANIFEST_BYTES, Blob, Manifest, parse_manifest
-from syncd.shared.offers import prune_live
 from syncd.shared.retention import MIRRORS, collect, sweep_slot
 from syncd.store import decoded, hinted, read_manifest, unpack, versions
 from syncd.wire.arrivals import Offer

@@ -7,7 +7,7 @@
     inbox/<who>/quarantine/<run_id>/<slot>/<sha256>    refused, with <sha256>.reason.json beside it
     inbox/<who>/verdicts/<sha256>.json                 the answer, until the contributor has fetched it
     inbox/<who>/counts/  dropped.json  seen.json  held.json  untrue/    `syncd.shared.counts`
-    inbox/<who>/live/<run_id>/<slot>/                  agents that may be watched (`syncd.shared.offers`)
+    inbox/<who>/live/<run_id>/<slot>/                  agents that may be watched, while its machine offers them
 
 Every move is one rename, and what explains it is written before it: after a kill at any point each segment lies in
 exactly one of the folders, and doing the step again finishes it. A segment's name is the sha256 of its bytes.
@@ -15,7 +15,10 @@ exactly one of the folders, and doing the step again finishes it. A segment's na
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import hashlib
+import math
 import os
 import re
 import stat
@@ -26,9 +29,9 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from anchorleg.files import fsync_folder, make_shared_folder
-from anchorleg.live.wanted import LANE
-from syncd.shared.counts import Counts, note, release
+from anchorleg.files import fsync_folder, make_shared_folder, sweep_temporary
+from anchorleg.live.wanted import LANE, scene_name
+from syncd.shared.counts import Counts, held, note, release
 from syncd.shared.layout import (
     NAME,
     SHA256,
@@ -39,6 +42,7 @@ from syncd.shared.layout import (
     checked_sha256,
     files_in,
     folder_names,
+    put,
     put_json,
     read_hint,
 )
@@ -50,11 +54,8 @@ _LIVE = re.compile(rf"({LANE.pattern})\.ring|{SHA256.pattern}\.scene")
 
 @dataclass(frozen=True)
 class InboxLimits:
-    """What one contributor may take of the owner's disk.
-
-    Waiting for the learner: 5,000 segments are 2.5 million steps, which a learner takes in within an hour. Quarantine
-    is for looking into: so many tell what is wrong, and what comes behind them is refused without being kept.
-    `verdicts` are handed out at once, the others when these are acknowledged; of those kept the newest stay.
+    """What one contributor may take of the owner's disk: 5,000 segments are 2.5 million steps, which a learner takes in
+    within an hour. `verdicts` are handed out at once, the others when these are acknowledged.
     """
 
     waiting_segments: int = 5_000
@@ -119,7 +120,7 @@ class Inbox:
         `now` is for that record.
         """
         found = []
-        for file in _files(self.place("new", run_id, slot)):
+        for file in regular_files(self.place("new", run_id, slot), SHA256.fullmatch):
             if file.bytes > MAX_SEGMENT_BYTES:
                 words = f"it has {file.bytes} bytes; {MAX_SEGMENT_BYTES} is the most"
                 self.refuse(file.path, "size", words, now=now, keep=False)
@@ -225,7 +226,7 @@ class Inbox:
         return Usage(waiting.segments, waiting.bytes + shown)
 
     def live_folders(self) -> list[Path]:
-        """The folders of agents that may be watched (`syncd.shared.offers`); none behind a link."""
+        """The folders of agents that may be watched, while its machine offers them; none behind a link."""
         top = self.path / "live"
         if self.path.is_symlink() or top.is_symlink():
             return []
@@ -234,7 +235,7 @@ class Inbox:
     def files(self, state: State) -> Iterator[FoundFile]:
         """All segments in one state, of all runs and slots."""
         for run_id, slot in self.slots_in(state):
-            yield from _files(self.path / state / run_id / slot)
+            yield from regular_files(self.path / state / run_id / slot, SHA256.fullmatch)
 
     def slots_in(self, state: State) -> list[tuple[str, str]]:
         """(run id, slot) of the folders in one state. None behind a link: clearing away must not reach elsewhere."""
@@ -314,10 +315,6 @@ def regular_files(folder: Path, is_ours: Callable[[str], Any]) -> list[FoundFile
     return [] if folder.is_symlink() else files_in(folder, is_ours)
 
 
-def _files(folder: Path) -> list[FoundFile]:
-    return regular_files(folder, SHA256.fullmatch)
-
-
 def live_files(folder: Path) -> list[FoundFile]:
     """The rings and scenes in one of the folders of agents that may be watched."""
     return regular_files(folder, _LIVE.fullmatch)
@@ -331,3 +328,69 @@ def verdict_files(folder: Path, without: Container[str] = ()) -> list[FoundFile]
         return sha256 != name and SHA256.fullmatch(sha256) is not None and sha256 not in without
 
     return regular_files(folder, is_one)
+
+
+#: Contributors of whom one run's watchers are told; a class has some thirty.
+MOST_OFFERED = 64
+#: In one folder: a task has one, and MT50 is watched a few tasks at a time.
+MOST_SCENES = 16
+#: Rings that nobody looked through for a day: a viewer begins another one.
+RING_KEPT_S = 86_400.0
+
+
+def may_show(inbox: Inbox, now: float) -> bool:
+    """Whether anybody may watch this contributor's agents: not while it is dropped or held. `now`: unix s."""
+    return not inbox.is_dropped and held(inbox.path, now) is None
+
+
+def offered(shared: Shared, run_id: str, now: float) -> dict[int, tuple[str, ...]]:
+    """Slot → whose agents play its policy, and may be watched now (unix s), by name. Errors: OSError."""
+    found: dict[int, tuple[str, ...]] = {}
+    count = 0
+    for inbox in Inbox.all_of(shared):
+        if (inbox.path / "live").is_symlink():
+            continue
+        slots = [int(name) for name in folder_names(inbox.path / "live" / run_id) if SLOT.fullmatch(name)]
+        if not slots or not may_show(inbox, now):
+            continue
+        for slot in slots[: MOST_OFFERED - count]:
+            found[slot] = (*found.get(slot, ()), inbox.who)
+            count += 1
+    return found
+
+
+def withdraw(folder: Path) -> None:
+    """Nobody may watch these agents any more: their files go, and the folder. Errors: OSError."""
+    for file in live_files(folder):
+        file.path.unlink(missing_ok=True)
+    sweep_temporary(folder, math.inf)  # else a server that was killed in the middle of one offers them for ever
+    with contextlib.suppress(OSError):  # somebody else's file keeps it
+        for empty in (folder, *folder.parents[:3]):  # the run's, `live`; in a mirror the contributor's
+            os.rmdir(empty)
+
+
+def keep_scene(folder: Path, sha256: str, data: bytes) -> bool:
+    """Put a scene that came to its place, of which the newest stay; whether it is what its name says, the sum of
+    its bytes. What it shows is judged by the viewer that draws it. Errors: OSError.
+    """
+    if hashlib.sha256(data).hexdigest() != sha256:
+        return False
+    make_shared_folder(folder)
+    put(folder / scene_name(sha256), data)
+    prune_scenes(folder)
+    return True
+
+
+def prune_scenes(folder: Path) -> None:
+    """Keep the newest scenes of a folder. Errors: OSError."""
+    scenes = files_in(folder, lambda name: name.endswith(".scene"))
+    for file in sorted(scenes, key=lambda file: -file.written_at)[MOST_SCENES:]:
+        os.unlink(file.path)
+
+
+def prune_live(folder: Path, *, now: float) -> None:
+    """What nobody looks through any more goes; `now`: unix s. Errors: OSError."""
+    prune_scenes(folder)
+    for file in files_in(folder, lambda name: name.endswith(".ring")):
+        if now - file.written_at > RING_KEPT_S:
+            os.unlink(file.path)

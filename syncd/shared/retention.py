@@ -16,9 +16,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from anchorleg.files import LEFT_BEHIND_S, sweep_temporary
-from syncd.shared.inbox import Inbox, live_files, reason_of, regular_files, verdict_files
+from syncd.shared.inbox import Inbox, live_files, reason_of, regular_files, verdict_files, withdraw
 from syncd.shared.layout import SHA256, FoundFile, SlotPlace, Version, files_in, folder_names
-from syncd.shared.offers import withdraw
 
 #: A reader has the manifest and fetches its blob: it gets this long.
 UNLISTED_S = 600.0

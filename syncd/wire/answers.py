@@ -15,8 +15,8 @@ from syncd.shared.inbox import Inbox
 from syncd.shared.layout import Shared, folder_names, newest_saved, path_in_run, run_id_of, slots_in
 from syncd.shared.reception import STORAGE_RETRY_S, Quota, Reception, Refusal, Stored, receive
 from syncd.wire import protocol
+from syncd.wire.feed import open_file
 from syncd.wire.protocol import MAX_ENTRIES, MAX_PAYLOAD_BYTES, File, encode
-from syncd.wire.tree import open_file
 
 NO_CHECKPOINTS = (
     "no whole checkpoints come from there: either this key was not granted them (`syncd setup --friend NAME "

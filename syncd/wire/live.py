@@ -16,9 +16,9 @@ from pathlib import Path
 from anchorleg.files import make_shared_folder
 from anchorleg.live.wanted import FILE, LOOK_EVERY_S, RENEW_EVERY_S, Asked, Asking, Wish, contributor_of, folder_of
 from syncd.errors import NoRoomError
-from syncd.shared.inbox import Inbox
+from syncd.shared.inbox import Inbox, may_show, offered, withdraw
 from syncd.shared.layout import Shared, is_nearly_full
-from syncd.shared.offers import may_show, offered, withdraw
+from syncd.wire.feed import READABLE, Folder, open_file
 from syncd.wire.liveline import Agent, LiveReceiver, LiveSender
 from syncd.wire.protocol import (
     MOST_WISHES,
@@ -33,7 +33,6 @@ from syncd.wire.protocol import (
     WireWish,
     encode,
 )
-from syncd.wire.tree import READABLE, Folder, open_file
 
 #: A change of wishes is a file, one of offers a folder, made durably: no more of them than one a second.
 CHANGE_EVERY_S = 1.0

@@ -21,7 +21,7 @@ from anchorleg.live.batches import JPEG, MOST_SCENE_BYTES, POSE, checked, packed
 from anchorleg.live.ring import CELL_BYTES, CELLS, MAX_PAYLOAD_BYTES, Cell, RingReader, RingWriter
 from anchorleg.live.wanted import ring_name, scene_name
 from syncd.errors import NoRoomError, ProtocolError, StorageError
-from syncd.shared.offers import MOST_SCENES, keep_scene
+from syncd.shared.inbox import MOST_SCENES, keep_scene
 from syncd.wire.protocol import LiveBatch, Message, NeedScene, SceneSlice, SeenLive
 
 #: Of a scene at once: a second at 256 kbit/s.

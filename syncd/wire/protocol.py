@@ -60,7 +60,7 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 #: A run id, a contributor: a single component of a path that is no option, no hidden file and no way upwards.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,80}$")]
 _COMPONENT = "[A-Za-z0-9][A-Za-z0-9._-]{0,160}"
-#: Below `$SHARED`; what may be read there is the server's decision (`syncd.wire.tree`).
+#: Below `$SHARED`; what may be read there is the server's decision (`syncd.wire.feed`).
 SharedPath = Annotated[str, Field(pattern=rf"^v1(/{_COMPONENT}){{2,7}}$")]
 #: That, or a file of a whole checkpoint, below the run folder (`syncd.shared.layout`).
 AskedPath = Annotated[str, Field(pattern=rf"^(v1|slots)(/{_COMPONENT}){{2,7}}$")]

@@ -17,7 +17,7 @@ from daemons import PATIENCE_S, started_at, wait_for
 from policies import RUN, publish_one
 from watching import Watcher, client_env, is_kept, seen, syncd, watching
 
-from syncd.commands.way import default_name
+from syncd.commands import default_name
 from syncd.outbox import Outbox
 from syncd.shared.inbox import Inbox
 from syncd.store import Shared, Version, versions

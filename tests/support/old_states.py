@@ -50,7 +50,7 @@ def relay(folder: Path) -> None:
 def mirror(folder: Path) -> None:
     from policies import RUN, publish_one
 
-    from syncd.commands.way import default_name
+    from syncd.commands import default_name
     from syncd.outbox import Outbox
     from syncd.shared.inbox import Inbox
     from syncd.store import Shared

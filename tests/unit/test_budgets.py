@@ -23,7 +23,7 @@ ROOMS = {
     "orchestrator/run orchestrator/executors": 3_560,
     "orchestrator/hosts orchestrator/screens": 3_700,
     "orchestrator/doctor orchestrator/commands orchestrator/integrations": 2_880,
-    "syncd": 11_420,
+    "syncd": 11_220,
     "viewer": 4_750,
     "trainer/envs": 6_870,
     "trainer/algorithms": 4_040,

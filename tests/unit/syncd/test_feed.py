@@ -13,9 +13,8 @@ from leftovers import descriptors_below
 from policies import RUN, publish_one
 
 from syncd import store
-from syncd.wire.feed import FULL_EVERY_S, IDLE_SHARE, LOOK_EVERY_S, MOST_PAUSE_S, Feed
+from syncd.wire.feed import FULL_EVERY_S, IDLE_SHARE, LOOK_EVERY_S, MOST_PAUSE_S, Feed, open_file
 from syncd.wire.protocol import File
-from syncd.wire.tree import open_file
 
 
 class Clock:

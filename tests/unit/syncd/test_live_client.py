@@ -20,7 +20,7 @@ from syncd.errors import ProtocolError
 from syncd.laptop.capacity import CapacityLimits
 from syncd.laptop.liveagents import LOOK_EVERY_S, TIDY_EVERY_S, LiveAgents
 from syncd.laptop.mirror import Mirror
-from syncd.shared.offers import RING_KEPT_S
+from syncd.shared.inbox import RING_KEPT_S
 from syncd.streamed import BEAT, StreamedSlot
 from syncd.wire.liveline import (
     AGAIN_AFTER_S,

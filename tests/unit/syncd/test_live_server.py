@@ -27,8 +27,7 @@ from anchorleg.live.ring import CELL_BYTES, CELLS, MAX_PAYLOAD_BYTES, Cell, Ring
 from anchorleg.live.wanted import FILE, LOOK_EVERY_S, MOST_LANES, Asked, Asking, Wish, folder_of, read
 from syncd import store
 from syncd.errors import ProtocolError
-from syncd.shared.inbox import InboxLimits
-from syncd.shared.offers import MOST_SCENES, offered
+from syncd.shared.inbox import MOST_SCENES, InboxLimits, offered
 from syncd.wire import live, protocol
 from syncd.wire.live import (
     CHANGE_EVERY_S,
