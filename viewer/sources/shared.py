@@ -105,7 +105,7 @@ def _contributor(inbox: store.Inbox, now: float) -> ContributorRow:
         who=inbox.who,
         state="dropped" if inbox.is_dropped else "held" if now_held else "welcome",
         why=printable(now_held.why) if now_held else "",
-        waiting=inbox.usage("tmp", "new").segments,
+        waiting=inbox.usage("new").segments,
         accepted=total.accepted,
         rows=total.rows,
         checked=total.checked,
