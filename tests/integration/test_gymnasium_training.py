@@ -21,7 +21,6 @@ from typed_trainings import train as typed
 from anchorleg.job import HANDED_OVER
 from trainer.algorithms.common.native.library import threads_for
 from trainer.config.section import TrainingSection, resolve
-from trainer.errors import ConfigError, EnvironmentFailedError
 from trainer.history.read import read_evaluations
 
 pytestmark = pytest.mark.trainer
@@ -146,24 +145,3 @@ def test_an_evaluation_as_json_is_that_whatever_its_environments_print(tmp_path:
     assert json.loads(done.stdout)["score"] == "return"
     assert b"a banner\n" in done.stderr
     assert b"it begins\n" in done.stderr
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("env", "code", "words"),
-    [
-        ({"id": "Pendulun-v1"}, ConfigError.exit_code, "[gym.unknown]"),
-        ({"id": "nowhere:Env-v0"}, ConfigError.exit_code, "[gym.not-imported]"),
-        ({"id": "no id"}, ConfigError.exit_code, "[env.no-id]"),
-        ({"id": "CartPole-v1"}, ConfigError.exit_code, "drift needs actions of real numbers: a box"),
-        (
-            {"id": "odd_envs:Naughty", "kwargs": {"fault": "nan"}},
-            EnvironmentFailedError.exit_code,
-            "environment 0 (Naughty) failed: at step 3 of its episode with seed",
-        ),
-    ],
-)
-def test_what_cannot_be_trained_is_one_sentence(env: dict[str, object], code: int, words: str, tmp_path: Path) -> None:
-    said = train(tmp_path, env, expected=code)
-    (line,) = [line for line in said.splitlines() if line.startswith("trainer: ")]
-    assert words in line

@@ -22,7 +22,6 @@ from trainer.history.read import read_evaluations
 from trainer.nets.encoders import timesformer_tiny
 
 pytestmark = pytest.mark.trainer
-ROOT = Path(__file__).resolve().parents[2]
 ARM = {"name": "arm", "goals": "box", "horizon": 12, "cameras": ["front"], "image_size": 16}
 CLIPS = {**ARM, "observation": "clips", "frame_stack": 2, "frame_stride": 3}
 TRAINING = {

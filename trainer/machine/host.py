@@ -56,10 +56,10 @@ def read_host(root: Path = Path("/"), platform: str = sys.platform) -> Host:
     return Host(socket.gethostname(), cores, _least(total, limit), _least(free, left))
 
 
-def processor() -> str:
+def processor(cpuinfo: Path = CPUINFO) -> str:
     """Maker, family and model; where /proc says none what Python knows of it."""
     try:
-        lines = CPUINFO.read_text(encoding="utf-8").splitlines()
+        lines = cpuinfo.read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
     found = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}

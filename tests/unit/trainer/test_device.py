@@ -32,11 +32,6 @@ def test_a_job_that_was_given_a_gpu_does_not_train_without_it_unless_that_was_as
         assert machine.device_of_job("auto", nothing, NO_GPU).type == "cpu"
 
 
-def test_a_gpu_is_named_with_its_model_because_models_round_differently():
-    assert machine.device_name(torch.device("cuda", 1), lambda device: f"Model {device.index}") == "cuda (Model 1)"
-    assert machine.device_name(torch.device("cpu")) == "cpu"
-
-
 def test_workers_are_the_jobs_cores_where_each_gets_two_environments():
     assert [machine.default_workers(None, n, cores=8) for n in (1, 3, 10, 48)] == [0, 0, 5, 8]
     assert machine.default_workers(None, 48, cores=1) == 0

@@ -18,7 +18,7 @@ from trainer.buffers.rows import Batch
 from trainer.config.section import TrainingSection, resolve
 from trainer.nets.critics import ResidualCritic
 from trainer.nets.mlp import MLP
-from trainer.training.features import rows as base_rows
+from trainer.training.features.rows import add_diagnostics
 from trainer.training.run import capture, row
 
 pytestmark = pytest.mark.trainer
@@ -163,25 +163,24 @@ def test_gradients_are_those_that_an_update_with_the_same_noise_goes_down(kind):
 # What it must not do.
 
 
-def diagnosed(state):
+def diagnosed(state, interval):
     """A row of metrics as the journal gets it."""
     found = row(state)
-    base_rows.add_diagnostics(state, found)
+    add_diagnostics(state, found, interval)
     return found
 
 
-def trained(run_dir, monkeypatch, interval):
+def trained(run_dir, interval):
     """What 60 vector steps come to, with rows all along."""
-    monkeypatch.setattr(base_rows, "INTERVAL_UPDATES", interval)
     run = PointRun(run_dir, random_steps=40, updates_per_step=1.0)
-    rows = [diagnosed(run.steps(6).state) for _ in range(10)]
+    rows = [diagnosed(run.steps(6).state, interval) for _ in range(10)]
     contents = capture(run.state, {})
     return rows, parts_of(contents)
 
 
-def test_a_training_with_and_without_diagnoses_comes_to_the_same_numbers(tmp_path, monkeypatch):
-    rows, *with_them = trained(tmp_path / "with", monkeypatch, 1)
-    plain, *without = trained(tmp_path / "without", monkeypatch, 0)
+def test_a_training_with_and_without_diagnoses_comes_to_the_same_numbers(tmp_path):
+    rows, *with_them = trained(tmp_path / "with", 1)
+    plain, *without = trained(tmp_path / "without", 0)
     assert with_them == without
     assert not any("diagnostics" in value for value in plain)
     assert [value["to"] for value in rows if "diagnostics" in value] == list(range(48, 241, 24))
@@ -194,11 +193,10 @@ def test_a_training_with_and_without_diagnoses_comes_to_the_same_numbers(tmp_pat
     assert not {"q", "td_error"} & plain[-1]["tasks"]["reach-v3"].keys()
 
 
-def test_a_number_that_is_not_finite_is_left_out_of_the_row(tmp_path, monkeypatch):
-    monkeypatch.setattr(base_rows, "INTERVAL_UPDATES", 1)
+def test_a_number_that_is_not_finite_is_left_out_of_the_row(tmp_path):
     run = PointRun(tmp_path, random_steps=40).steps(30)
     run.state.algorithm.critics[0].layers[0].bias.data[0] = math.inf
-    found = diagnosed(run.state)["diagnostics"]
+    found = diagnosed(run.state, 1)["diagnostics"]
     assert "critics_norm" not in found
     assert "critics_rank" not in found
     assert "actor_norm" in found

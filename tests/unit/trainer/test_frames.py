@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -91,15 +90,6 @@ def test_steps_are_summed_up_as_on_the_way_into_a_plain_replay(look):
     ):
         wanted = np.concatenate([rows[name] for rows in plain])
         assert np.array_equal(sorted_by_action(found, batch.action), sorted_by_action(wanted, action)), name
-
-
-@pytest.mark.parametrize("look", LOOKS, ids=str)
-@pytest.mark.parametrize("steps", [1, 3])
-def test_an_episode_of_l_steps_takes_l_rows_and_one_and_each_frame_is_there_once(look, steps):
-    ring, played = filled(look, capacity=10_000, steps=steps, tasks=1)
-    assert ring.counts.tolist() == [len(played.logs[0])]
-    images = ring.arrays()[f"obs.{IMAGE}"][: ring.counts[0]]
-    assert len(np.unique(images.reshape(len(images), -1), axis=0)) == len(images)
 
 
 @pytest.mark.parametrize("draws", [kept._DRAWS, 0], ids=["drawn anew", "looked up"])
@@ -191,12 +181,3 @@ def test_rows_that_point_to_where_no_row_ever_was_are_refused(back):
     for arrays in (wrong, {name: array for name, array in block.arrays.items() if name != "back"}):
         with refused("rows.pointers"):
             ring.put_back(Block(block.starts, block.counts, arrays))
-
-
-def test_frames_are_kept_in_little_more_than_their_own_bytes():
-    spaces = replace(
-        spaces_of_frames(1, 4), obs={IMAGE: replace(spaces_of_frames(1, 4).obs[IMAGE], shape=(36, 64, 64))}
-    )
-    ring = FrameReplay(100, 1, spaces)
-    taken = sum(array.nbytes for array in (*ring.arrays().values(), ring._ahead))
-    assert 1.0 <= taken / (100 * 9 * 64 * 64) <= 1.1

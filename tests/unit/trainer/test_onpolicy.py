@@ -21,7 +21,6 @@ from trainer.config.section import TrainingSection, resolve
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import STATE, ArraySpec, Box, Discrete, Spaces
 from trainer.envs.step import Step
-from trainer.nets.distributions import Categorical, Normal
 from trainer.nets.normalise import Normaliser, RunningMoments, in_three, summed_up
 
 pytestmark = pytest.mark.trainer
@@ -257,32 +256,6 @@ def test_rewards_are_scaled_as_stable_baselines_scales_them():
         theirs.update(sums)
         assert kept == pytest.approx(np.clip(step.reward / np.sqrt(theirs.var + 1e-8), -10, 10), rel=1e-5)
         sums[step.finished] = 0
-
-
-@pytest.mark.parametrize("kind", SPACES)
-def test_densities_entropies_and_their_derivatives_are_torchs(kind):
-    action = SPACES[kind].action
-    ours = Normal(action) if kind == "box" else Categorical(action)
-    generator = torch.Generator().manual_seed(0)
-    outputs = torch.randn(6, ours.parameters, requires_grad=True, generator=generator)
-    actions, log_prob = ours.sample(outputs.detach(), ours.noise(6, generator))
-    if kind == "box":
-        mean, log_std = outputs.chunk(2, -1)
-        theirs = torch.distributions.Independent(torch.distributions.Normal(mean, log_std.exp()), 1)
-    else:
-        theirs = torch.distributions.Categorical(logits=outputs)
-    assert torch.allclose(theirs.log_prob(actions), log_prob, atol=1e-5)
-    assert torch.allclose(ours.log_prob(outputs, actions), log_prob, atol=1e-5)
-    found = ours.derivatives(outputs.detach(), actions)
-    assert torch.allclose(found.entropy, theirs.entropy(), atol=1e-5)
-    assert torch.allclose(found.log_prob, log_prob, atol=1e-5)
-    by_log = torch.autograd.grad(theirs.log_prob(actions).sum(), outputs, retain_graph=True)[0]
-    by_entropy = torch.autograd.grad(theirs.entropy().sum(), outputs)[0]
-    assert torch.allclose(found.log_prob_by_outputs, by_log, atol=1e-4)
-    assert torch.allclose(found.entropy_by_outputs, by_entropy, atol=1e-5)
-    assert (ours.mode(outputs) if kind == "discrete" else ours.mode(outputs).abs()).max() <= (
-        4 if kind == "discrete" else 1
-    )
 
 
 @pytest.mark.parametrize("shards", [1, 2])

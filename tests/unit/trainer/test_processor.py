@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from trainer.machine import host
 
 X86 = """processor\t: 0
@@ -30,15 +28,11 @@ CPU revision\t: 1
 POWER = "processor\t: 0\ncpu\t\t: POWER9, altivec supported\nrevision\t: 2.3 (pvr 004e 1203)\n"
 
 
-def name_of(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    (folder / "cpuinfo").write_text(text)
-    monkeypatch.setattr(host, "CPUINFO", folder / "cpuinfo")
-    return host.processor()
-
-
-def test_each_kind_has_a_name_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = [X86, NEOVERSE.format(part="0xd0c"), NEOVERSE.format(part="0xd40"), POWER]
-    names = [name_of(text, tmp_path, monkeypatch) for text in texts]
+def test_each_kind_has_a_name_of_its_own(tmp_path: Path) -> None:
+    names, cpuinfo = [], tmp_path / "cpuinfo"
+    for text in (X86, NEOVERSE.format(part="0xd0c"), NEOVERSE.format(part="0xd40"), POWER):
+        cpuinfo.write_text(text)
+        names.append(host.processor(cpuinfo))
     assert names[0] == "AuthenticAMD 26 2 AMD EPYC 1"  # checkpoints have it
     assert names[3] == "POWER9, altivec supported 2.3 (pvr 004e 1203)"
     assert len({*names, ""}) == 5

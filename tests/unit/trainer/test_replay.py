@@ -53,13 +53,6 @@ def filled(capacity, num_tasks, additions, device=None):
     return replay
 
 
-def test_a_full_ring_forgets_the_oldest_row_of_that_task_only():
-    replay = filled(4, 2, [[0, 1], [0], [0]])
-    assert replay.sizes.tolist() == [2, 1]
-    assert sorted(replay.arrays()["reward"][:2].tolist()) == [2, 3]
-    assert replay.arrays()["reward"][2] == 1
-
-
 @given(st.integers(1, 60), st.lists(st.integers(0, 5), min_size=1, max_size=12), st.integers(0, 100))
 def test_a_batch_is_whole_and_balanced_over_the_tasks_that_have_rows(batch, sizes, turn):
     sizes = np.array(sizes)
@@ -190,7 +183,7 @@ def test_row_files_are_the_same_wherever_the_rows_lie(tmp_path, written, read):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_of_more_rows_of_a_task_than_have_room_the_last_ones_stay(kind, monkeypatch):
+def test_of_more_rows_of_a_task_than_have_room_the_last_ones_stay(kind):
     """No place is written twice: which of the two a GPU would leave there is not said."""
     ring = Replay(12, 3, SUMMED, KINDS[kind])
     lay = ring.storage.lay
@@ -199,7 +192,7 @@ def test_of_more_rows_of_a_task_than_have_room_the_last_ones_stay(kind, monkeypa
         assert len(set(places.tolist())) == len(places)
         lay(places, rows)
 
-    monkeypatch.setattr(ring.storage, "lay", once)
+    ring.storage.lay = once
     ring.add(*rows([1, *[0] * 6, 2, *[0] * 5]))
     assert ring.counts.tolist() == [11, 1, 1]
     # Rows 7 … 10 of the task, each where its number says: the marks of the zeros behind the first six are 8 … 12.

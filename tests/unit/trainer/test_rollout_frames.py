@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from played_frames import Played, spaces_of_frames
 
-from trainer.buffers.rollout import Rollout, bytes_of
+from trainer.buffers.rollout import Rollout
 from trainer.envs.spaces import IMAGE
 from trainer.state import State
 
@@ -79,11 +79,3 @@ def test_a_stack_that_is_made_of_other_frames_is_refused():
     wrong[1, 2] += 1  # the frame before
     with pytest.raises(ValueError, match="does not follow"):
         rollout.add({**values, f"obs.{IMAGE}": wrong})
-
-
-def test_each_frame_is_kept_once():
-    spaces = spaces_of_frames(1, 4)
-    rollout = Rollout(spaces, 50, 3)
-    images = sum(array.nbytes for array in (*rollout._frames.values(), *rollout.fields.values()))
-    assert images == bytes_of(spaces, 50, 3)
-    assert rollout._frames[IMAGE].nbytes == 3 * (50 + 3) * 24

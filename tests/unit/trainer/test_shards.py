@@ -22,7 +22,7 @@ from torch import Tensor
 
 from trainer.algorithms.base import Context
 from trainer.algorithms.common.adoption import adopt, learned_of
-from trainer.algorithms.common.sharding import OptimizerStep, Sample, in_step, mean_in_order, take_steps
+from trainer.algorithms.common.sharding import OptimizerStep, Sample, in_step, mean_in_order
 from trainer.buffers.experience import Experience
 from trainer.buffers.rows import Batch
 from trainer.config.find import ALGORITHMS, find
@@ -32,7 +32,7 @@ from trainer.envs.step import VectorSpec
 from trainer.envs.suite import suite_of
 from trainer.envs.vector import VectorEnv
 from trainer.errors import RanksError
-from trainer.machine.group import Group, must_be_the_same, packed, unpacked
+from trainer.machine.group import Group, must_be_the_same
 from trainer.training.begin import _envs_of
 from trainer.training.run import Order, assist, hand_out
 
@@ -123,17 +123,6 @@ def a_batch(case: str, seed: int = 0, *, steps: bool = False) -> Batch:
         task=np.arange(ROWS) // (ROWS // 3),
         steps=rng.integers(1, 4, ROWS).astype(np.float32) if steps else None,
     )
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_a_learner_that_is_handed_out_has_the_same_tensors(case: str) -> None:
-    one, other = (made(case, 1) for _ in range(2))
-    learn(one, a_batch(case))
-    expected = one.state().tensors
-    other.load(unpacked(packed({"algorithm": one.state()}))["algorithm"])
-    found = other.state().tensors
-    assert {name: tensor.shape for name, tensor in found.items()} == {n: t.shape for n, t in expected.items()}
-    assert all(torch.equal(tensor, expected[name]) for name, tensor in found.items())
 
 
 def learned(algorithm: Any) -> Mapping[str, Tensor]:
@@ -237,20 +226,6 @@ def test_each_row_is_in_one_shard_and_each_task_in_all_alike(case: str, shards: 
     assert max(count.max() for count in counts) - min(count.min() for count in counts) <= 1
 
 
-@pytest.mark.parametrize("steps", [True, False])
-def test_a_sample_comes_to_other_ranks_as_it_is(steps: bool) -> None:
-    batch = a_batch("pictures", steps=steps)
-    batch = Batch(**{**vars(batch), "obs": {key: array[::1] for key, array in batch.obs.items()}})
-    other = made("pictures", 1)
-    sample = Sample(batch, other.draw(batch, other.noise))
-    found = Sample.unpacked(sample.packed())
-    assert (found.batch.steps is None) == (not steps)
-    assert found.arrays.keys() == sample.arrays.keys()
-    for name, array in sample.arrays.items():
-        assert np.array_equal(found.arrays[name], array)
-        assert found.arrays[name].dtype == array.dtype
-
-
 def test_gradients_are_added_in_the_order_in_step() -> None:
     numbers = torch.tensor([[1e8], [1.0], [-1e8], [1.0]])
     assert mean_in_order(numbers).item() == 0.25  # 1e8 + 1 is 1e8
@@ -261,25 +236,6 @@ def test_gradients_are_added_in_the_order_in_step() -> None:
 
     (step,) = in_step([shard(number) for number in range(4)], Group.alone())
     assert (step.gradients["net"][0].item(), step.measured["loss"].item()) == (0.25, 0.25)
-
-
-def test_shards_go_in_step_so_that_each_sees_the_steps_of_all() -> None:
-    net = torch.zeros(1)
-
-    def shard(number: int) -> Any:
-        yield OptimizerStep({"first": [torch.tensor([float(number)])]}, {})
-        yield OptimizerStep({"second": [net.clone()]}, {"seen": net.clone()[0]})
-
-    taken = []
-
-    def descend(name: str, gradients: Any) -> None:
-        taken.append(name)
-        net.add_(gradients[0])
-
-    measured = take_steps(in_step([shard(2), shard(4)], Group.alone()), descend)
-    assert taken == ["first", "second"]
-    assert measured["seen"].item() == 3.0
-    assert net.item() == 6.0
 
 
 def test_no_shard_is_stepped_in_the_trainers_process_where_workers_are_asked_for() -> None:

@@ -7,8 +7,8 @@ pytest.importorskip("torch")
 
 import torch
 
-from trainer.algorithms.common import graph_check
 from trainer.algorithms.common.cuda_graph import GRAPH, KERNELS
+from trainer.algorithms.common.graph_check import choose_recorded
 from trainer.algorithms.mtsac import MTSAC
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.section import TrainingSection, resolve
@@ -59,14 +59,13 @@ REFUSED = (
         (GPU, True, RuntimeError("CUDA error: not permitted\nwhen stream is capturing"), (KERNELS, REFUSED)),
     ],
 )
-def test_a_graph_is_for_those_who_ask_have_a_gpu_and_come_to_the_same_bits(monkeypatch, device, asked, tried, wanted):
+def test_a_graph_is_for_those_who_ask_have_a_gpu_and_come_to_the_same_bits(device, asked, tried, wanted):
     def leaves_same_bits(*_args):
         if isinstance(tried, RuntimeError):
             raise tried
         return tried
 
-    monkeypatch.setattr(graph_check, "leaves_same_bits", leaves_same_bits)
-    assert graph_check.choose_recorded(MTSAC, a_training(cuda_graph=asked), SPACES, device) == wanted
+    assert choose_recorded(MTSAC, a_training(cuda_graph=asked), SPACES, device, leaves_same_bits) == wanted
 
 
 @pytest.mark.gpu

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,25 +24,6 @@ CHECKED = 5
 _QUOTE = 160
 
 
-def choose_recorded(kind: Any, training: Training, spaces: Spaces, device: torch.device) -> tuple[str, str | None]:
-    """As `Algorithm.choose_launch_mode`, for a `kind` that can `launch` a graph: a graph where that is asked for, there
-    is a GPU, and recorded updates leave the very bits of others here, without which a resume would not be exact. That
-    is tried each time. `spaces`: of what is kept.
-    """
-    if not training.cuda_graph or device.type != "cuda":
-        return KERNELS, None
-    if training.algorithm.shards > 1:
-        return KERNELS, "training.cuda_graph is left out: updates of several shards are not recorded"
-    try:
-        with rounding(training.off_policy, device):
-            if leaves_same_bits(kind, training, spaces, device):
-                return GRAPH, None
-        why = "its updates leave other bits here"
-    except RuntimeError as error:  # torch's for whatever CUDA says
-        why = f"it cannot be recorded here ({' '.join(str(error).split())[:_QUOTE]})"
-    return KERNELS, f"training.cuda_graph is left out: {why}"
-
-
 def leaves_same_bits(
     kind: Any, training: Training, spaces: Spaces, device: torch.device, record: Record = record_cuda_graph
 ) -> bool:
@@ -58,6 +40,27 @@ def leaves_same_bits(
         found.append({**algorithm.state().tensors, "measured": torch.stack(measured).cpu()})
     one, other = found
     return all(torch.equal(one[name], other[name]) for name in one)
+
+
+def choose_recorded(
+    kind: Any, training: Training, spaces: Spaces, device: torch.device, tried: Callable[..., bool] = leaves_same_bits
+) -> tuple[str, str | None]:
+    """As `Algorithm.choose_launch_mode`, for a `kind` that can `launch` a graph: a graph where that is asked for, there
+    is a GPU, and recorded updates leave the very bits of others here, without which a resume would not be exact. That
+    is tried each time. `spaces`: of what is kept.
+    """
+    if not training.cuda_graph or device.type != "cuda":
+        return KERNELS, None
+    if training.algorithm.shards > 1:
+        return KERNELS, "training.cuda_graph is left out: updates of several shards are not recorded"
+    try:
+        with rounding(training.off_policy, device):
+            if tried(kind, training, spaces, device):
+                return GRAPH, None
+        why = "its updates leave other bits here"
+    except RuntimeError as error:  # torch's for whatever CUDA says
+        why = f"it cannot be recorded here ({' '.join(str(error).split())[:_QUOTE]})"
+    return KERNELS, f"training.cuda_graph is left out: {why}"
 
 
 def made_up(settings: OffPolicySettings, spaces: Spaces, seed: int) -> Batch:
