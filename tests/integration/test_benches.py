@@ -18,7 +18,6 @@ SMALLEST = {
     "diagnosing": "1",
     "encoders": "1",
     "frames": "1",
-    "frozen": "1",
     "goodput": "1",
     "gpu": "--small --minutes 0.1 rates",
     "groups": "3000",
