@@ -46,8 +46,8 @@ test-long: $(READY)
 # Besides what needs a GPU: interrupted trainings, which use it, or fail.
 test-gpu: $(READY)
 	ANCHORLEG_TEST_ON_GPU=1 $(BIN)/python -m pytest -m "gpu or not long" tests/unit/trainer/test_updates.py \
-	    tests/integration/test_resume_exact.py tests/integration/test_onpolicy_killed.py \
-	    tests/integration/test_offpolicy_killed.py tests/integration/test_group_resume.py tests/integration/test_ranks.py
+	    tests/integration/test_resume_exact.py tests/integration/test_updates_killed.py \
+	    tests/integration/test_group_resume.py tests/integration/test_ranks.py
 
 lint: $(READY)
 	$(BIN)/ruff check .
