@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import subprocess
@@ -18,7 +17,6 @@ from policies import RUN, publish_one
 from watching import Watcher, client_env, is_kept, seen, syncd, watching
 
 from syncd.commands import default_name
-from syncd.outbox import Outbox
 from syncd.shared.inbox import Inbox
 from syncd.store import Shared, Version, versions
 
@@ -55,10 +53,6 @@ def is_here(folder: Path, version: Version) -> bool:
     return manifest is not None and manifest.version == version
 
 
-def inbox_of(shared: Shared, name: str) -> list[Path]:
-    return list((shared.inbox_folder).glob(f"*/new/{RUN}/*/{name}"))
-
-
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_told_to_end_it_ends_and_leaves_nobody_behind(
     watcher: Watcher, folder: Path, number: signal.Signals, code: int
@@ -83,23 +77,6 @@ def test_who_only_looks_at_the_other_side_takes_no_verdict_away(
     counted = syncd("pull", str(shared.path), str(folder), env=env)
     assert "1 accepted" in counted.stdout
     wait_for(lambda: inbox.verdicts() == [], "the acknowledgement")
-
-
-@pytest.mark.long
-def test_after_kills_of_the_server_everything_comes_back_by_itself(
-    watcher: Watcher, shared: Shared, folder: Path
-) -> None:
-    for seq in range(1, 5):
-        [server] = watcher.servers()
-        os.kill(server, signal.SIGKILL)
-        publish_one(shared, 1, seq)
-        Outbox(folder).offer(RUN, 0, f"segment {seq}".encode())
-        wait_for(lambda seq=seq: is_here(folder, Version(1, seq)), "the policy")
-        wait_for(lambda: Outbox(folder).count() == 0, "the segment to leave")
-        wait_for(lambda server=server: watcher.servers() not in ([], [server]), "the next server")
-    assert len(inbox_of(shared, "*")) == 4
-    assert watcher.child is not None
-    assert watcher.child.poll() is None
 
 
 @pytest.mark.long
@@ -143,33 +120,6 @@ def test_whoever_is_killed_nobody_sees_a_torn_policy(
 def publisher_began(shared: Shared, attempt: int) -> bool:
     known = versions(shared.slot(RUN, 0))
     return bool(known) and known[-1].attempt == attempt
-
-
-@pytest.mark.long
-def test_a_damaged_policy_is_named_and_the_last_good_one_stays(
-    watcher: Watcher, shared: Shared, folder: Path, env: dict[str, str], tmp_path: Path
-) -> None:
-    publish_one(shared, 1, 1)
-    wait_for(lambda: is_here(folder, Version(1, 1)), "the policy")
-    spoiled = Shared(tmp_path / "elsewhere")
-    manifest = publish_one(spoiled, 1, 2)
-    blob = spoiled.slot(RUN, 0).blob(manifest.blob.sha256)
-    data = bytearray(blob.read_bytes())
-    data[-20] ^= 1
-    target = shared.slot(RUN, 0).blob(manifest.blob.sha256)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(data)
-    shared.slot(RUN, 0).manifest(manifest.version).write_bytes(manifest.to_bytes())
-    shared.slot(RUN, 0).latest.write_text('{"attempt": 1, "seq": 2}')
-    wait_for(lambda: "1-2 is left out" in watcher.said(), "its word on it")
-    assert watcher.said().count("1-2 is left out") == 1
-    assert is_here(folder, Version(1, 1))
-    assert f" {RUN}/0 1-2 is left out" in syncd("status", str(folder), env=env).stdout
-    publish_one(shared, 1, 3)
-    wait_for(lambda: is_here(folder, Version(1, 3)), "the next policy")
-    other = syncd("pull", str(shared.path), str(tmp_path / "other"), "--json", env=env)
-    assert other.returncode == 0
-    assert [each["version"] for each in json.loads(other.stdout)["policies"]] == ["1-3"]
 
 
 @pytest.mark.parametrize("inner", ["", "shared"])

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from daemons import PATIENCE_S, wait_for
+from daemons import wait_for
 from full_disk import fill
 from policies import RUN, publish_one
 from watching import client_env, seen, syncd, watching
 
-from anchorleg.output import READER_GONE
 from syncd.commands.service import run_agent
 from syncd.laptop.client import Client
 from syncd.outbox import Outbox, read_contributions
@@ -69,20 +67,6 @@ def test_a_log_on_a_full_disk_ends_no_watch(tmp_path: Path, env: dict[str, str])
         finally:
             watch.kill()
             watch.wait()
-
-
-def test_a_watch_whose_reader_has_gone_ends_as_all_commands_do(tmp_path: Path, env: dict[str, str]) -> None:
-    shared = Shared(tmp_path / "shared")
-    publish_one(shared, 1, 1)
-    reads, writes = os.pipe()
-    os.close(reads)
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "syncd", "watch", str(shared.path), str(tmp_path / "mirror")],
-        env=env, stdin=subprocess.DEVNULL, stdout=writes, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S,
-        check=False,
-    )  # fmt: skip
-    os.close(writes)
-    assert (done.returncode, done.stderr) == (READER_GONE, "")
 
 
 def test_a_service_begins_on_a_full_disk_and_waits_for_room(

@@ -125,21 +125,6 @@ def test_a_server_that_hangs_is_given_up_and_found_again(
         wait_for(lambda: is_here(folder, Version(1, 1)), "the policy")
 
 
-@pytest.mark.long
-def test_sleep_ends_with_a_new_connection(sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path) -> None:
-    folder = tmp_path / "mirror"
-    with watch(folder, settled(laptop, sshd, shared.path)) as watcher:
-        watcher.live()
-        os.kill(watcher.pid, signal.SIGSTOP)
-        try:
-            publish_one(shared, 1, 1)
-            wait_for(lambda: not sshd.processes("syncd", "serve"), "the server to give its silent client up")
-        finally:
-            os.kill(watcher.pid, signal.SIGCONT)
-        wait_for(lambda: is_here(folder, Version(1, 1)), "the policy")
-        assert sshd.logins() == 2
-
-
 def test_a_site_that_asks_for_a_second_factor_is_none_that_refuses_the_key(
     new_sshd: Callable[..., Sshd], shared: Shared
 ) -> None:

@@ -130,26 +130,6 @@ def by_paramiko(friend: Friend) -> Iterator[paramiko.SSHClient]:
         client.close()
 
 
-@pytest.mark.long
-def test_neither_sftp_nor_scp(friend: Friend):
-    before = friend.files()
-    (friend.here / "file").write_text("x")
-    batch = friend.here / "batch"
-    batch.write_text(f"ls /\nput file {friend.shared.path}/file\n")
-    for done in (
-        friend.run("sftp", "-F", friend.laptop.config, "-b", batch, "cluster"),
-        friend.run("scp", "-F", friend.laptop.config, "file", f"cluster:{friend.shared.path}/file"),
-        friend.run("scp", "-O", "-F", friend.laptop.config, "file", f"cluster:{friend.inbox}/new/file"),
-        friend.run("scp", "-F", friend.laptop.config, "cluster:/etc/passwd", friend.here / "passwd"),
-    ):
-        assert done.returncode != 0
-        assert SECRET.encode() not in done.stdout + done.stderr
-    with by_paramiko(friend) as client, pytest.raises(paramiko.SSHException):
-        client.open_sftp()
-    assert friend.files() == before
-    assert not (friend.here / "passwd").exists()
-
-
 def test_nothing_is_forwarded(friend: Friend):
     with by_paramiko(friend) as client:
         transport = client.get_transport()

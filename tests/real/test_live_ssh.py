@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,7 +29,6 @@ from syncd.wire.protocol import WatchLive, WireWish
 from syncd.wire.session import Session
 
 PUSHING = ["local", "openssh"]
-SYNCD = str(Path(sys.executable).parent / "syncd")
 #: What a server may have more after some megabytes of batches that nobody takes.
 MEMORY_KIB = 4096
 
@@ -114,25 +112,6 @@ def servers_of(sshd: Sshd) -> list[int]:
     """The servers themselves, without the shells that started them."""
     exe = {pid: os.readlink(f"/proc/{pid}/exe") for pid in sshd.processes("syncd", "serve")}
     return [pid for pid, path in exe.items() if "python" in Path(path).name]
-
-
-@pytest.mark.long
-def test_after_a_killed_server_it_goes_on(sshd: Sshd, shared: Shared, tmp_path: Path) -> None:
-    folder = tmp_path / "mirror"
-    with watching(folder, "", env=settled(sshd.new_client("anna"), sshd, shared.path)) as watcher:
-        watcher.live()
-        write_ring(shared.path, RUN, pose(1))
-        wait_for(is_shown(folder, pose(1)), "the first batch")
-        served = servers_of(sshd)
-        assert served
-        for pid in served:
-            os.kill(pid, signal.SIGKILL)
-        write_ring(shared.path, RUN, pose(2))
-        wait_for(is_shown(folder, pose(2)), "the batch after the kill")
-        watcher.end(signal.SIGKILL)
-        watcher.start()
-        write_ring(shared.path, RUN, pose(3))
-        wait_for(is_shown(folder, pose(3)), "the batch after the other kill")
 
 
 def resident_kib(pid: int) -> int:

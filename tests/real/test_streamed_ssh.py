@@ -158,16 +158,3 @@ def test_without_the_consent_nothing_is_offered(
     assert not (ben.folder / "outbox" / "live").exists()
     assert not place(shared).exists()
     assert not any(isinstance(one, AgentNews) for one in page.news)
-
-
-@pytest.mark.long
-def test_the_owners_own_page_beside_the_shared_folder_sees_them_too(
-    new_machine: Callable[..., Machine], new_page: Callable[[Path], Page], shared: Path
-) -> None:
-    ben = new_machine("ben", shared)
-    plays(ben, "--stream")
-    page = new_page(shared)
-    page.until_offered("ben")
-    page.hub.change(page.box, choice=LiveChoice(lanes=((0, LANE),)))
-    page.until(lambda one: isinstance(one, AgentNews) and one.lane == LANE, "a batch")
-    wait_for(lambda: list(place(shared).glob("*.scene")), "the scene")

@@ -80,15 +80,6 @@ def test_another_host_key_is_named_and_no_key_is_shown_to_it(world: World) -> No
     assert world.sshd.logins() == world.sshd.refusals() == 0
 
 
-def test_a_refused_key_is_tried_once(world: World) -> None:
-    world.sshd.authorized_keys.write_text("")
-    code, lines = world.doctor()
-    assert code == 11
-    assert lines["login"][0] == "problem"
-    assert "[login.key-refused]" in lines["login"][1]
-    assert world.sshd.refusals() <= 1
-
-
 @pytest.mark.long
 def test_a_syncd_or_a_folder_that_is_not_there_is_said(world: World, tmp_path: Path) -> None:
     world.store(command="/nowhere/syncd")

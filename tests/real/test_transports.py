@@ -23,7 +23,6 @@ from syncd import store
 from syncd.errors import GoneError, RemoteError, UnreachableError
 from syncd.laptop.mirror import blob_of
 from syncd.wire.arrivals import Download, Offer
-from syncd.wire.protocol import DEAD_AFTER_S
 from syncd.wire.session import Session
 
 CARRIERS = ["local", "openssh", "paramiko"]
@@ -257,40 +256,6 @@ def test_nothing_is_left_of_a_client_that_was_killed(far):
         client.kill()
         client.communicate(timeout=PATIENCE_S)
     wait_for(lambda: not any(map(started_at, pids)), "the end of the server and of ssh")
-
-
-@pytest.mark.long
-@through(*CARRIERS)
-def test_an_idle_connection_lives_on_and_knows_its_round_trip(far, connect):
-    far.publish(1)
-    transport = connect()
-    transport.listing()
-    read = transport.facts().bytes_in
-    assert transport.wait(DEAD_AFTER_S + 6).offers == ()
-    facts = transport.facts()
-    assert facts.rtt_s is not None
-    assert facts.bytes_in - read < 500
-    far.publish(2)
-    until(transport, lambda news: bool(news.offers))
-
-
-@through(*CARRIERS)
-def test_much_at_once(far, connect):
-    place = far.shared.slot(RUN, 0)
-    for slot in range(12):
-        far.publish(1, slot=slot, wide=400)
-    for number in range(250):
-        store.write_metrics(place, f"curve_{number}", [{"step": number}])
-    transport = connect()
-    news = transport.listing()
-    assert [len(of_kind(news, kind)) for kind in ("manifest", "metrics")] == [12, 250]
-    for number, offer in enumerate(news.offers):
-        transport.fetch(offer, far.part(str(number)))
-        assert hashlib.sha256(far.part(str(number)).read_bytes()).hexdigest() == offer.sha256
-    for slot in range(12):
-        far.publish(2, slot=slot, wide=400)
-    heard: set[str] = set()
-    until(transport, lambda news: heard.update(o.path for o in of_kind(news, "manifest")) or len(heard) == 12)  # type: ignore[func-returns-value]
 
 
 @through(*CARRIERS)

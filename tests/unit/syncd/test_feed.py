@@ -124,15 +124,6 @@ def test_curves_are_told_when_their_content_changes(shared, feed, clock):
     assert after(feed, clock, 5 * FULL_EVERY_S) == []
 
 
-def test_a_slot_may_go_and_come_again(shared, feed, clock):
-    publish_one(shared, 1, 1)
-    after(feed, clock)
-    shutil.rmtree(shared.slot(RUN, 0).path)
-    assert after(feed, clock) == []
-    publish_one(shared, 1, 1)
-    assert names(after(feed, clock)) == ["000001-000000001.json"]
-
-
 @pytest.mark.parametrize("what", ["slot", "manifests", "blob", "curve", "run"])
 def test_links_are_not_followed(shared, feed, clock, tmp_path_factory, what):
     manifest = publish_one(shared, 1, 1)

@@ -112,12 +112,6 @@ def test_a_folder_that_the_other_side_names_is_a_path(path: str) -> None:
     assert str(caught.value).isprintable()
 
 
-@pytest.mark.parametrize("command", ["syncd", "/opt/bin/syncd\x1b[2J", "/bin/rm", "/opt/syncd/", "-x/syncd"])
-def test_a_program_that_the_other_side_names_is_a_syncd(command: str) -> None:
-    assert findings(answered(syncd=command), "run").command is None
-    assert findings(answered(syncd=command), "run", "/opt/bin/my-syncd").command == "/opt/bin/my-syncd"
-
-
 def test_settings_that_could_not_be_read_back_are_not_written(tmp_path: Path) -> None:
     env = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
     good = Settings(remote=Remote(path="/srv/run", host="cluster"))

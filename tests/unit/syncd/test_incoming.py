@@ -8,7 +8,6 @@ import contextlib
 import hashlib
 import os
 import pwd
-import shutil
 import stat
 from types import SimpleNamespace
 
@@ -16,7 +15,7 @@ import pytest
 
 from syncd.shared import incoming as incoming_module
 from syncd.shared.deposit import Deposit
-from syncd.shared.inbox import Inbox, InboxLimits
+from syncd.shared.inbox import Inbox
 from syncd.shared.incoming import (
     INCOMING_MODE,
     Incoming,
@@ -132,18 +131,6 @@ def test_no_link_is_followed_and_no_device_opened(shared, tmp_path):
     assert not shared.inbox_folder.exists()
     assert secret.read_bytes() == b"a secret"
     assert not (folder / name).is_symlink()
-
-
-def test_what_the_inbox_has_no_room_for_stays_where_it_is(shared):
-    path = given(shared, b"some rows")
-    waits = Inbox.of(shared, ME).place("new", RUN, 0)
-    waits.mkdir(parents=True)
-    for number in range(InboxLimits.waiting_segments):
-        (waits / f"{number:064x}").touch()
-    assert collect(shared) == []
-    assert path.exists()
-    shutil.rmtree(waits)
-    assert collect(shared) == [sum_of(b"some rows")]
 
 
 @pytest.fixture

@@ -34,19 +34,6 @@ def place(*files: Path, port: int = 2222, alias: str = "") -> Endpoint:
     return Endpoint(host="gpu.edu", port=port, user="me", alias=alias, known_hosts=files)
 
 
-def test_a_key_is_made_once_and_never_replaced(tmp_path: Path):
-    path = tmp_path / "home" / ".ssh" / "id_ed25519"
-    first = keys.ensure_key(path)
-    assert first.made
-    assert first.public.startswith("ssh-ed25519 ")
-    assert [stat.S_IMODE(file.stat().st_mode) for file in (path, path.parent)] == [0o600, 0o700]
-    again = keys.ensure_key(path)
-    assert (again.made, again.public) == (False, first.public)
-    path.with_name("id_ed25519.pub").unlink()
-    derived = keys.ensure_key(path)
-    assert derived.public.split()[:2] == first.public.split()[:2]
-
-
 def test_a_key_is_locked_until_an_agent_holds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
     free = keys.ensure_key(tmp_path / "free")

@@ -24,9 +24,8 @@ from served import HELLO, Connection
 from anchorleg.live import wanted
 from anchorleg.live.batches import FACTS, JPEG, POSE, checked, packed
 from anchorleg.live.ring import CELL_BYTES, CELLS, MAX_PAYLOAD_BYTES, Cell, RingReader
-from anchorleg.live.wanted import FILE, LOOK_EVERY_S, MOST_LANES, Asked, Asking, Wish, folder_of, read
+from anchorleg.live.wanted import FILE, LOOK_EVERY_S, MOST_LANES, Asked, Asking, Wish, folder_of
 from syncd import store
-from syncd.errors import ProtocolError
 from syncd.shared.inbox import MOST_SCENES, InboxLimits, offered
 from syncd.wire import live, protocol
 from syncd.wire.live import (
@@ -358,13 +357,6 @@ def test_of_a_thousand_lanes_and_slots_those_are_let_in_that_are_watched(watched
     assert len(watched.of(WatchLive)[-1].wishes) == MOST_LANES
 
 
-def test_numbers_that_do_not_rise_end_the_connection(watched):
-    said = LiveBatch(run_id=RUN, slot=0, lane="any", number=5, kind=FACTS)
-    watched.intake.hear(said, facts())
-    with pytest.raises(ProtocolError):
-        watched.intake.hear(said, facts())
-
-
 def send_scene(far: Far, data: bytes) -> int:
     """Answer all that is needed; how many slices were asked for."""
     count = 0
@@ -511,22 +503,6 @@ def test_a_policy_goes_before_the_agents_that_wait(connect, published):
     assert isinstance(policy.message, protocol.Offered)
     assert "000000002" in policy.message.files[0].path
     assert {grown(first.payload), grown(second.payload)} == set(large)
-
-
-@pytest.mark.parametrize("how", ["goodbye", "gone", "signal"])
-def test_a_wish_ends_with_its_connection(connect, published, how):
-    client = connect()
-    watch(client, 0)
-    path = slot_of(published.path, RUN).parent / FILE
-    wait_for(lambda: read(path), "the wish")
-    if how == "goodbye":
-        client.send(protocol.Bye())
-    elif how == "signal":
-        client.server.stop("SIGTERM")
-    else:
-        os.close(client.out)
-        client.out = os.open(os.devnull, os.O_WRONLY)
-    wait_for(lambda: not read(path), "the wish's end")
 
 
 @given(st.sampled_from((POSE, JPEG, FACTS)), st.binary(max_size=4096))

@@ -7,7 +7,6 @@ import errno
 import hashlib
 import json
 import os
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,6 @@ from syncd.errors import DamagedPolicyError, StorageError
 from syncd.laptop.mirror import FETCHES, Mirror
 from syncd.shared import codec
 from syncd.shared.manifest import MAX_MANIFEST_BYTES, Blob, Manifest
-from syncd.shared.retention import UNLISTED_S
 from syncd.store import Shared, Version, newest, packed, publish, read, read_metrics, versions, write_metrics
 from syncd.wire.arrivals import Offer
 
@@ -351,17 +349,3 @@ def test_at_every_step_of_an_acceptance_a_kill_or_a_full_disk_costs_nothing(
         bring_all(mirror, server)
         assert newest(mirror.shared.slot(RUN, 0)) == second
     assert steps >= 8
-
-
-@pytest.mark.parametrize("averaged", [False, True])
-def test_tidying_removes_the_overtaken_policies_of_a_slot_that_has_ended(
-    server: Server, mirror: Mirror, averaged: bool
-) -> None:
-    for seq in range(1, 7):
-        publish_one(server.shared, 1, seq, averaged=averaged)
-        bring_all(mirror, server)
-    blobs = (mirror.shared.slot(RUN, 0).averaged if averaged else mirror.shared.slot(RUN, 0)).blobs
-    assert len(list(blobs.glob("*/*"))) == 6
-    mirror._clock = lambda: time.time() + UNLISTED_S + 1  # type: ignore[misc]
-    mirror.tidy()
-    assert len(list(blobs.glob("*/*"))) == 3

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import socket
 import struct
 import threading
@@ -13,7 +11,7 @@ import pytest
 from refused import refused
 
 from syncd.remote import Remote
-from syncd.transports.paramiko import SshTarget, _explain, connect, target_of
+from syncd.transports.paramiko import SshTarget, connect, target_of
 
 
 def config(folder: Path, text: str) -> Path:
@@ -62,12 +60,6 @@ def test_a_server_that_hangs_up_early_is_a_sentence_and_no_traceback(
     assert caplog.records == []
 
 
-def test_an_error_of_the_system_is_told_without_its_number() -> None:
-    target = SshTarget("127.0.0.1", 22, "me", None, ())
-    error = ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
-    assert _explain(error, "cluster", target).fields["why"] == "Connection reset by peer"
-
-
 @pytest.mark.parametrize(
     ("text", "name"),
     [
@@ -85,8 +77,3 @@ def test_what_paramiko_cannot_do_is_left_to_ssh(tmp_path: Path, monkeypatch, tex
     with refused(name):
         target_of(Remote(host="cluster", path="/srv", ssh_config=path))
     assert not (tmp_path / "ran").exists()
-
-
-def test_of_other_hosts_and_of_what_is_turned_off_nothing_is_asked(tmp_path: Path) -> None:
-    path = config(tmp_path, "Host gate\n  ProxyJump x\nHost cluster\n  ProxyJump none\n  ProxyCommand none\n")
-    assert target_of(Remote(host="cluster", path="/srv", ssh_config=path)).host == "cluster"

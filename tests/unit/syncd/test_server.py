@@ -17,7 +17,7 @@ from syncd import store
 from syncd.shared.counts import last_seen
 from syncd.wire import protocol
 from syncd.wire.feed import Feed
-from syncd.wire.protocol import DEAD_AFTER_S, MAX_PAYLOAD_BYTES, PING_EVERY_S, Message, encode
+from syncd.wire.protocol import DEAD_AFTER_S, MAX_PAYLOAD_BYTES, Message, encode
 from syncd.wire.server import BUFFER_BYTES, MOST_UNREAD_BYTES
 
 
@@ -162,25 +162,8 @@ def slow(connect, shared, monkeypatch):
     return client
 
 
-def said_before(client: Connection, last: type[Message]) -> list[Message]:
-    """What is said until a message of this kind."""
-    said = []
-    while not said or not isinstance(said[-1], last):
-        said.append(client.receive(Message).message)
-    return said[:-1]
-
-
 def of(kind: type[Message], said: list[Message]) -> list[Message]:
     return [message for message in said if isinstance(message, kind)]
-
-
-def test_who_looks_at_a_large_folder_says_meanwhile_that_it_lives(slow):
-    slow.send(protocol.Listing())
-    said = said_before(slow, protocol.Listed)
-    assert 3.0 * SLOTS > 2 * DEAD_AFTER_S
-    assert len(of(protocol.Ping, said)) >= 3.0 * SLOTS // (PING_EVERY_S + 3.0)
-    assert len(of(protocol.Pong, said)) >= SLOTS - 1
-    assert len(of(protocol.Offered, said)) == SLOTS
 
 
 def test_a_verdict_that_changed_after_it_was_fetched_is_told_again(connect, shared):

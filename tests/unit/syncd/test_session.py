@@ -190,27 +190,6 @@ def test_a_file_that_is_not_what_was_offered_is_an_error_and_no_more_bytes(begin
     assert session.wait(PATIENCE_S).offers, "the connection lives on"
 
 
-def test_a_part_that_cannot_be_written_is_a_storage_error(begin, tmp_path):
-    session = begin(Peer(PREAMBLE, WELCOME))
-    with refused("storage.unwritable"):
-        session.fetch(blob_offer(b"blob"), tmp_path / "nowhere" / "part")
-    assert session.wait(0.05).offers == ()
-
-
-def test_verdicts_are_acknowledged_once_they_are_counted_and_not_before(begin):
-    verdicts = tuple(protocol.SegmentVerdict(sha256=f"{n:064x}", accepted=True, reason="") for n in range(100))
-    peer = Peer(PREAMBLE, WELCOME, protocol.Verdicts(verdicts=verdicts))
-    session = begin(peer)
-    news = session.wait(PATIENCE_S)
-    assert len(news.verdicts) == 100
-    session.wait(0.05)
-    assert not any(isinstance(message, protocol.Ack) for message in peer.heard)
-    session.counted(news.verdicts)
-    for _ in range(2):
-        session.wait(0.05)
-    assert [len(message.sha256s) for message in peer.heard if isinstance(message, protocol.Ack)] == [100]
-
-
 def test_a_segment_that_this_disk_changed_is_not_sent_and_one_that_cannot_be_read_now_is_tried_again(
     begin, tmp_path, monkeypatch
 ):

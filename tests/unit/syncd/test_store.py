@@ -111,25 +111,6 @@ class TestPublishing:
         assert store.newest(place) is None
         assert files_below(place.manifests) == []
 
-    @pytest.mark.parametrize("full_at", range(4))
-    def test_a_full_disk_leaves_no_part(self, shared, place, monkeypatch, full_at):
-        older = publish_one(shared, 0, 0)
-        syncs, real = [], os.fsync
-
-        def full(fd):
-            syncs.append(fd)
-            if len(syncs) > full_at:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            real(fd)
-
-        monkeypatch.setattr("os.fsync", full)
-        with pytest.raises(OSError, match="No space"):
-            publish_one(shared, 0, 1)
-        monkeypatch.undo()
-        assert not [name for name in files_below(place.path) if name.endswith(".tmp")]
-        assert store.newest(place) == older
-        assert publish_one(shared, 0, 1) == store.newest(place)
-
 
 class TestClearingAway:
     VERSIONS = st.dictionaries(
@@ -252,15 +233,6 @@ class TestCurves:
         path.with_name("other").write_bytes(path.read_bytes())  # as a ghost's comes: by a rename
         path.with_name("other").rename(path)
         assert not curve.is_as_left()
-
-    def test_after_a_write_that_failed_half_way_it_is_written_anew(self, place):
-        curve = store.GrowingCurve(place, "metrics")
-        curve.write([{"step": step} for step in range(100)], anew=True)
-        with pytest.raises(ValueError, match="not JSON compliant"):
-            curve.write([{"step": 100}, {"step": float("nan")}], anew=False)
-        assert not curve.is_as_left()
-        curve.write([{"step": step} for step in range(101)], anew=True)
-        assert len(store.read_metrics(place, "metrics")) == 101
 
 
 class TestPlaces:
