@@ -36,7 +36,7 @@ def far(
     """The other side, through the transport that the test is run for."""
     carrier = request.param
     if carrier == "paramiko":
-        monkeypatch.setattr("syncd.transports.openssh.which", lambda _: None)
+        monkeypatch.setattr("syncd.transports.which", lambda _: None)
     shared = store.Shared(tmp_path / "shared")
     shared.path.mkdir()
     scratch = tmp_path / "scratch"
