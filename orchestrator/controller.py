@@ -17,7 +17,7 @@ from typing import Any
 
 from orchestrator.decisions import edits
 from orchestrator.decisions.fold import fold
-from orchestrator.decisions.models import Abort, Action, Blind, Cancel, HandOver, Ledger, Submit
+from orchestrator.decisions.models import Abort, Action, Cancel, HandOver, Ledger, Submit
 from orchestrator.decisions.plan import Limits, is_held, is_over, plan, with_room_words
 from orchestrator.decisions.requests import (
     Control,
@@ -28,7 +28,6 @@ from orchestrator.decisions.requests import (
     with_request,
     with_slots,
 )
-from orchestrator.decisions.sightings import WORD_MISSING
 from orchestrator.decisions.turns import turns_of
 from orchestrator.errors import ConfigError
 from orchestrator.executors.base import Executor, JobRequest, Poll, SubmitOutcome, SubmitRefused, Submitted
@@ -50,7 +49,7 @@ from orchestrator.run.submission import drop_old_job_folders, made_again, make_j
 STORAGE_WAIT_S = 2.0
 #: How soon a control file or a job's exit record is noticed between polls: both are cheap file looks.
 LOOK_S = 0.25
-#: One early look after a submission, so that a person soon sees why the job waits; and while an end is unclear.
+#: One early look after a submission, so that a person soon sees why the job waits.
 FIRST_LOOK_S = 3.0
 #: An unseen queue is looked at again this soon at the latest: nothing is submitted meanwhile.
 BLIND_LOOK_S = 10.0
@@ -99,7 +98,6 @@ class Controller:
         self._poll_due_at = float("-inf")
         self._saved_at = monotonic()
         self._is_new = True
-        self._unclear: frozenset[str] = frozenset()
         self._noticed: set[str] = set()
         self._held: dict[int, bool] = {}
         self._turns = turns_of(self.run.config)
@@ -218,7 +216,6 @@ class Controller:
             self._on_event(*self._news.pop(0))
         if ended := {event["slot"] for event in events if event["kind"] in {"ended", "not accepted"}}:
             drop_old_job_folders(self.run_dir, self.ledger, ended)
-        self._look_again_soon()
         self._on_tick()
         if missing is not None:
             raise missing
@@ -285,20 +282,6 @@ class Controller:
                 wait_s = min(wait_s, STOP_LOOK_S)
             self._poll_due_at = self._monotonic() + wait_s * (0.9 + 0.2 * self._jitter())
         return self._poll
-
-    def _look_again_soon(self) -> None:
-        """An end by SIGTERM waits for the scheduler's word: the next look is due at once, and then every 3 s."""
-        unclear = {
-            submission.token
-            for slot in self.ledger.slots
-            for attempt in slot.attempts
-            for submission in attempt.live
-            if isinstance(submission.sighting, Blind) and submission.sighting.error == WORD_MISSING
-        }
-        if unclear:
-            soon_s = FIRST_LOOK_S if unclear <= self._unclear else LOOK_S
-            self._poll_due_at = min(self._poll_due_at, self._monotonic() + soon_s)
-        self._unclear = frozenset(unclear)
 
     def _hold(self, limits: Limits, now: float) -> None:
         """Tell queued successors, by a file that their shims look for, whether they may begin. Before we act on it."""

@@ -1,12 +1,11 @@
 """Failover: a Slurm job that ends while no controller is alive runs one tick itself, so that the relay goes on.
 
-Its shim looks at the owner's files with each heartbeat. Where the newest lease and its ledger have not changed for
-`SILENT_S` on the job's own clock, or where the newest owner was another job, it runs `orchestrator tick` after its own
-record of the end, under the run's fixed code. It never changes how the job ends. Standard library only.
+Its shim looks at the owner's files with each heartbeat. Where they have not changed for `SILENT_S` on the job's own
+clock, or where the newest owner was another job, it runs `orchestrator tick` after its own record of the end. It never
+changes how the job ends. Standard library only.
 
-The job that runs it still counts against the user's job limit. Where that limit is the number of slots and all jobs
-end together, their ticks come one after the other and the last job still counts: one slot stays empty until the next
-job ends. So the others' waits for room are not honoured by a failover tick (`orchestrator.hosts.ticking`).
+The job that runs it still counts against the user's job limit: so the others' waits for room are not honoured by a
+failover tick (`orchestrator.hosts.ticking`).
 """
 
 from __future__ import annotations

@@ -3,14 +3,9 @@
 It is started by the job script as ``python -X utf8 -P -S -m orchestrator.shim`` in the job folder, from the run's fixed
 copy of the code, and reads `job.json` there. Standard library only: any Python 3.11 on the compute side will do.
 
-The order of its first acts is the fence that makes at-least-once submission safe:
-
-1. link `attempts/<a>/claim`; the loser writes `duplicate-<host>-<pid>.json` and ends;
-2. write `parent.json`: what this attempt starts from, following each older attempt's own decision;
-3. only then start the program, with USR2 and TERM ignored (a Slurm `scancel` sends TERM to *every* process).
-
-Hand-over is asked for at the first of: the deadline, SIGUSR2, SIGTERM, or somebody having created the hand-over
-file. The shim then creates that file and wakes the program with SIGUSR2; the rest is the program's.
+The order of its first acts is the fence that makes at-least-once submission safe: link `attempts/<a>/claim` (the loser
+says so and ends); write `parent.json`; only then start the program, with USR2 and TERM ignored (a Slurm `scancel` sends
+TERM to *every* process).
 """
 
 from __future__ import annotations

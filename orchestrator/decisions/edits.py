@@ -118,8 +118,9 @@ def _is_given_more(slot: Slot, given: str) -> bool:
     return bool(given and before) and given != before
 
 
-def with_clock_set_back(ledger: Ledger, now: float) -> Ledger:
-    """`ledger` without dates of our own clock that are later than `now`; itself, if it was not written later.
+def with_clock_set_back(ledger: Ledger, now: float, longest_s: float) -> Ledger:
+    """`ledger` without dates of our own clock that are later than `now`; itself, if it was not written later. A slot
+    waits no longer than `longest_s` from now.
 
     What a clock that was set back dates into the future happened, for all we know, just now. Left as it is, each wait
     would grow by the whole step, and a job that left the queue stay unproven.
@@ -128,7 +129,10 @@ def with_clock_set_back(ledger: Ledger, now: float) -> Ledger:
         return ledger
     update: dict[str, Any] = _clamped(ledger, ("blind_since", "full_until"), now)
     slots = (
-        slot.model_copy(update={"attempts": tuple(_clamped_attempt(one, now) for one in slot.attempts)})
+        slot.model_copy(
+            update=_clamped(slot, ("not_before", "ahead_not_before"), now + longest_s)
+            | {"attempts": tuple(_clamped_attempt(one, now) for one in slot.attempts)}
+        )
         for slot in ledger.slots
     )
     return ledger.model_copy(update=update | {"slots": tuple(slots)})
@@ -139,9 +143,9 @@ def _clamped_attempt(attempt: Attempt, now: float) -> Attempt:
     return attempt.model_copy(update=_clamped(attempt, _OF_AN_ATTEMPT, now) | {"submissions": submissions})
 
 
-def _clamped(dated: Ledger | Attempt | Submission, names: tuple[str, ...], now: float) -> dict[str, float]:
+def _clamped(dated: Ledger | Slot | Attempt | Submission, names: tuple[str, ...], latest: float) -> dict[str, float]:
     dates = {name: getattr(dated, name) for name in names}
-    return {name: now for name, at in dates.items() if at is not None and at > now}
+    return {name: latest for name, at in dates.items() if at is not None and at > latest}
 
 
 def started_again(ledger: Ledger, config: RunConfig) -> Ledger:

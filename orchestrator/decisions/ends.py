@@ -1,14 +1,5 @@
-"""What the end of an attempt means for its slot: counts, delays, giving up, waiting for a person. Pure.
-
-A job that leaves a new checkpoint is never counted against its slot: progress resets everything; but where several in
-a row leave one and end long before their time, by their own will, the next one waits. Without one,
-
-* an end of the program's own making costs a delay, and the budget of them ends the slot;
-* a node's failure and a full disk cost the same delay, so that dying nodes are not hammered with jobs, but are never
-  the reason to give up: the program has done nothing wrong, nodes come back, and somebody makes room;
-* preemption, supersession, our own cancels and unneeded successors cost nothing.
-
-And queued successors: when to queue one, when it becomes the slot's current attempt, when it must not run.
+"""What the end of an attempt means for its slot (the table of docs/architecture.md): counts, delays, giving up, waiting
+for a person. And queued successors: when to queue one, when it becomes the current attempt, when it must not run. Pure.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ _BY_CAUSE = frozenset({Verdict.CRASHED, Verdict.NO_ROOM})
 def fold(ledger: Ledger, facts: Facts) -> tuple[Ledger, list[Event]]:
     """The ledger after this look, and what happened in it."""
     events: list[Event] = []
-    ledger = with_clock_set_back(ledger, facts.now)
+    ledger = with_clock_set_back(ledger, facts.now, max(AGAIN_S, *facts.relay.retry_delays_seconds))
     ledger = with_metric_of(ledger, facts.queue)
     memory = nodes.decayed(ledger.nodes, facts.now)
     slots = []
@@ -66,7 +66,6 @@ def fold(ledger: Ledger, facts: Facts) -> tuple[Ledger, list[Event]]:
 def _fold_slot(
     slot: Slot, memory: tuple[BadNode, ...], facts: Facts, events: list[Event], *, had_jobs: bool
 ) -> tuple[Slot, tuple[BadNode, ...]]:
-    slot = _with_sane_waits(slot, facts)
     if _has_no_news(slot, facts):
         return slot, memory
     looked_at = slot
@@ -129,17 +128,6 @@ def _with_newest_attempts(slot: Slot, before: Slot, facts: Facts) -> Slot:
         or any(submission.token in there for submission in attempt.submissions)
     ]
     return slot.model_copy(update={"attempts": (*needed, *newest)}) if len(needed) < len(older) else slot
-
-
-def _with_sane_waits(slot: Slot, facts: Facts) -> Slot:
-    update = {}
-    if slot.not_before > facts.now:
-        longest_s = max([AGAIN_S, *facts.relay.retry_delays_seconds])
-        if slot.not_before > facts.now + longest_s:
-            update["not_before"] = facts.now + longest_s
-    if slot.ahead_not_before > facts.now + ends.AHEAD_WAIT_S:
-        update["ahead_not_before"] = facts.now + ends.AHEAD_WAIT_S
-    return slot.model_copy(update=update) if update else slot
 
 
 def _with_attempt(slot: Slot, before: Attempt, after: Attempt, evidence: Evidence, facts: Facts) -> Slot:

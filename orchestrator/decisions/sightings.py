@@ -151,7 +151,7 @@ def _said(submission: Submission, evidence: Evidence, ended: Exit, facts: Facts)
     job_dir = facts.job_dir(submission.token)
     nobody_knows = history is not None and history.status == "disabled" and missing_from(poll, submission, job_dir)
     since = _waiting_since(submission, WORD_MISSING, facts.now)
-    if nobody_knows or facts.now - since >= RECORD_WAIT_S:
+    if nobody_knows or poll.at - since >= RECORD_WAIT_S:
         return gone
     return Blind(since=since, error=WORD_MISSING, proven_at=since + RECORD_WAIT_S)
 

@@ -1,16 +1,8 @@
 """Who owns a run: one controller at a time, on folders where neither locks nor SQLite can be trusted.
 
-An owner links its record to `lease/<epoch>` (the next free number): the link either is ours or is not. It then writes
-`ledger-<epoch>.json`, and readers take the highest epoch. So an owner that was asleep and wakes up writes where
-nobody looks, and before it submits or cancels anything it looks whether its epoch is still the highest.
-
-An owner is gone when it said so (`lease/<epoch>.released`), when it ran here and its process is dead, or when the
-ledger's beat did not change for `TTL_S` on the *observer's* clock: a process that hangs for so long keeps nothing
-going, even if it is there. It is never taken for gone because of a clock.
-
-Names and contents of a shared folder may be seen up to a minute late, each by itself. So an owner that says that it is
-done also says its last beat, and a successor waits until it sees that one: in an older ledger, jobs would be missing
-that were submitted just now.
+docs/architecture.md ("Lease and ledger") says when an owner is taken for gone, and what a successor waits for. It is
+never taken for gone because of a clock. Names and contents of a shared folder may be seen up to a minute late, each by
+itself.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """Reading and writing the ledger, the control files, and the event history.
 
-The ledger of epoch e is written by the owner of epoch e only, a whole file at a time; a reader takes the highest epoch
-that has one. Nothing here repairs: a torn or foreign ledger is an error that names the file and the last good copy.
-
-The history is one line of JSON for each thing that happened, appended to the file of the owner's epoch. It is kept
-whole. Ticks of a crontab, each an owner of its own, leave a file a minute, so old files are joined:
-`events-<first>-<last>.jsonl` holds what the epochs from first to last have told, and counts before any file of theirs
-that a crash left behind.
+The ledger of epoch e is written by the owner of epoch e only; a reader takes the highest epoch that has one. A torn or
+foreign ledger is an error that names the file and the last good copy. The history, a line of JSON for each thing that
+happened, lies in the file of the owner's epoch. Ticks of a crontab are an owner each, so old files are joined:
+`events-<first>-<last>.jsonl` counts before any file of those epochs that a crash left behind.
 """
 
 from __future__ import annotations

@@ -1,20 +1,11 @@
-"""The run folder: where everything is, and `run.json`, from which every host of the controller reads all it needs.
-
-::
-
-    <run_dir>/run.json  lease/  ledger-<epoch>.json  events-<epoch>.jsonl  control/  requests/  code/  …
-    <run_dir>/shared/                what other machines may see, unless collaboration.shared_dir names another place
-    <run_dir>/jobs/<token>/          job.sh  job.json  job-<id>.out  .err  (local.json, hand-over)
-    <run_dir>/logs/                  slurm-<id>.out  .err: links to those, which each job makes as its first act
-    <run_dir>/slots/<k>/             config.json
-    <run_dir>/slots/<k>/attempts/<a>/  claim  parent.json  heartbeat.json  progress.json  exit.json  …
+"""The run folder: where everything is (docs/architecture.md, "Run folder"), and `run.json`, from which a controller
+reads all it needs, wherever it lives.
 
 Requests for single slots (`requests/<n>.json`) are written by commands and taken up in their order by every tick. They
 stay: the experiments that were added are in no other place (`load_run` adds them to the config).
 
 The runs that were started from this account have a small file each in `$XDG_STATE_HOME/anchorleg/runs/` (default
-`~/.local/state`), so that `status`, `stop` and `logs` work from any folder. Losing it loses nothing: `--config` always
-works.
+`~/.local/state`), so that `status`, `stop` and `logs` work from any folder. Losing it loses nothing.
 """
 
 from __future__ import annotations
