@@ -18,9 +18,9 @@ PRODUCT_ENDS = {".py", ".c", ".h", ".js", ".css", ".html"}
 #: Room, as folders and files → the most lines of Python.
 ROOMS = {
     "anchorleg": 2_430,
-    "orchestrator/*.py": 2_990,
-    "orchestrator/decisions": 3_180,
-    "orchestrator/run orchestrator/executors": 3_560,
+    "orchestrator/*.py": 2_970,
+    "orchestrator/decisions": 3_160,
+    "orchestrator/run orchestrator/executors": 3_540,
     "orchestrator/hosts orchestrator/screens": 3_700,
     "orchestrator/doctor orchestrator/commands orchestrator/integrations": 2_880,
     "syncd": 11_220,
