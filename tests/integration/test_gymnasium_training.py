@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from daemons import WORK_S
 
 pytest.importorskip("torch")
 
@@ -133,15 +129,3 @@ def test_a_laptop_plays_what_is_registered_by_name(tmp_path: Path) -> None:
 def test_what_an_environment_starts_can_be_ended_in_the_trainer_and_in_an_evaluation(tmp_path: Path) -> None:
     train(tmp_path, {"id": "odd_envs:Parent"}, total_steps=300)
     assert read_evaluations(tmp_path / "run/slots/0")
-
-
-@pytest.mark.long
-def test_an_evaluation_as_json_is_that_whatever_its_environments_print(tmp_path: Path) -> None:
-    train(tmp_path, {"id": "odd_envs:Loud"}, total_steps=60, evaluation_goals=0)
-    command = [sys.executable, "-m", "trainer", "evaluate", "run", "--goals", "2", "--json"]
-    paths = os.pathsep.join(map(str, (ROOT, ROOT / "tests/plugin", ROOT / "tests/support")))
-    environment = {**os.environ, "PYTHONPATH": paths}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, timeout=WORK_S, check=True)
-    assert json.loads(done.stdout)["score"] == "return"
-    assert b"a banner\n" in done.stderr
-    assert b"it begins\n" in done.stderr

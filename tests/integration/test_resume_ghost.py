@@ -9,7 +9,6 @@ pytest.importorskip("torch")
 from point_run import PointRun
 from slot_digest import digest_of, gaps, parts_of
 
-from trainer.errors import SupersededError
 from trainer.history.read import Journal, read
 from trainer.training.run import row
 
@@ -61,23 +60,3 @@ def test_nothing_changes_for_the_successors_successor_whatever_a_ghost_does(tmp_
     fourth = PointRun(tmp_path)
     assert (fourth.start.ref.attempt, fourth.start.ref.step) == (third.job.attempt, 500)
     assert digest_of(fourth.start.experience.own.arrays()) == digest_of(third.state.experience.own.arrays())
-
-
-def test_a_ghost_that_looks_ends_itself(tmp_path):
-    ghost = PointRun(tmp_path)
-    train(ghost, 2)
-    PointRun(tmp_path)
-    with pytest.raises(SupersededError, match="attempt 1 of this slot has taken over"):
-        train(ghost, 1)
-
-
-def test_a_successor_of_the_ghosts_line_is_not_led_astray_by_what_came_after_its_parent(tmp_path):
-    ghost = PointRun(tmp_path)
-    train(ghost, 1)
-    successor = PointRun(tmp_path)
-    ghost.job.superseded_by = lambda: None
-    train(ghost, 2)
-    train(successor, 1)
-    third = PointRun(tmp_path)
-    assert (third.start.ref.attempt, third.start.ref.step) == (1, 200)
-    assert digest_of(third.start.experience.own.arrays()) == digest_of(successor.state.experience.own.arrays())

@@ -86,13 +86,3 @@ def test_kills_at_random_moments_change_no_bit_of_mt10(tmp_path, seed):
         at = f"{numbers.randrange(1, 40)}:SIGKILL:{numbers.uniform(0, 0.02)}"
         assert run(run_dir, HANDING_OVER, at, seed=seed) == -signal.SIGKILL
     assert same(complete(run_dir, seed=seed), reference)
-
-
-@pytest.mark.long
-def test_the_number_of_workers_changes_no_bit_but_its_own_name(tmp_path, uninterrupted):
-    def without_numeric(digest):
-        (tensors, numbers), others = digest["parts"]["run"], digest["parts"]
-        run = (tensors, {name: part for name, part in numbers.items() if name != "numeric"})
-        return {**digest, "parts": {**others, "run": run}}
-
-    assert same(without_numeric(complete(tmp_path, num_workers=3)), without_numeric(uninterrupted))

@@ -50,11 +50,8 @@ class DocumentError(NamedError):
 
 @dataclass(frozen=True)
 class LoadedSection:
-    """What the user asked for, as it was written, and resolved. `run_name` and `wandb` where the file is a cluster
-    config that has them.
-    """
+    """What the user asked for, resolved. `run_name` and `wandb` where the file is a cluster config that has them."""
 
-    section: TrainingSection
     training: Training
     run_name: str | None
     warnings: tuple[str, ...]
@@ -85,7 +82,7 @@ def read_section(config: Path | None, preset: str | None, settings: list[str]) -
     run_name = file.get("run_name")
     training = resolve(section)
     warnings = tuple(f"{name}: {why}" for name, why in training.warnings_of())
-    return LoadedSection(section, training, str(run_name) if run_name else None, warnings, wandb)
+    return LoadedSection(training, str(run_name) if run_name else None, warnings, wandb)
 
 
 def _read(path: Path) -> dict[str, Any]:

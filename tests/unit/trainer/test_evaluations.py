@@ -17,7 +17,7 @@ from train_point_mass import Judged, judge, section
 from anchorleg.job import HANDED_OVER, Job, checkpoints_of
 from trainer.checkpoints.checkpoint import read_manifest
 from trainer.evaluation.process import EVALUATING, EvaluatorError, read_past
-from trainer.history.read import EVALUATIONS, read_evaluations
+from trainer.history.read import read_evaluations
 from trainer.training.begin import run
 from trainer.training.features import evaluation as queue
 from trainer.training.features.evaluation import MAX_JOBS, MAX_PENDING, NICE
@@ -125,9 +125,8 @@ def test_the_training_goes_on_while_an_evaluation_is_made(tmp_path):
     assert attempt.nice == [NICE, 0]  # nothing runs beside the last one
 
 
-@pytest.mark.parametrize(("fields", "played"), [({}, [200, 400, 500]), ({"averaging": 0}, [])])
-def test_every_second_evaluation_and_the_last_play_the_average_too_in_whatever_jobs(tmp_path, fields, played):
-    fields |= {"evaluation_interval": 100, "total_steps": 500}
+def test_every_second_evaluation_and_the_last_play_the_average_too_in_whatever_jobs(tmp_path):
+    fields, played = {"evaluation_interval": 100, "total_steps": 500}, [200, 400, 500]
     whole = Attempt(tmp_path / "whole", **fields)
     assert whole.averaged == played
     parts = [Attempt(tmp_path / "parts", **fields, stop_at=at) for at in (120, 330, None)]
@@ -213,19 +212,6 @@ def test_the_checkpoint_of_an_evaluation_that_waits_keeps_its_nets(tmp_path):
     kinds = {ref.step: read_manifest(ref.path).kind for ref in checkpoints_of(first.job.slot_dir, 0)}
     assert kinds == {200: "policy", 400: "policy", 560: "exact"}
     assert Attempt(tmp_path, **fields).evaluated == [200, 400, 600]
-
-
-def test_jobs_that_ended_an_evaluation_do_not_count_as_jobs_that_it_does_not_fit_into(tmp_path):
-    for attempt, ended in enumerate((True, False, True)):
-        folder = tmp_path / "attempts" / str(attempt)
-        folder.mkdir(parents=True)
-        (folder / EVALUATING).write_text('{"step": 10, "begun": true}\n{"step": 20, "left_out": "gone"}\n')
-        (folder / EVALUATIONS).write_text('{"step": 10}\n' if ended else "")
-        begun_at = {"attempt": 0, "step": 20, "checkpoint": "20"} if attempt else {"attempt": None}
-        (folder / "parent.json").write_text(json.dumps(begun_at))
-    past = read_past(tmp_path)
-    assert (past.unfinished, past.left_out) == ({10: 1}, {20})
-    assert past.pending([10, 20, 30]) == (30,)
 
 
 def test_how_long_evaluations_take_changes_nothing_of_the_run(tmp_path):
