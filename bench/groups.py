@@ -89,7 +89,7 @@ def of(preset: str, steps: int) -> list[list[str]]:
             times: dict[str, list[float]] = {ALONE: [], DRAWING: [], GIVING: [], TAKING: []}
             others_too = partial(others_give, others, episodes)
             after = beside(lambda: timed(times, state, giver, intake, others_too, steps)) / steps
-            giver.close()
+            giver.end(None, "finished")
             intake.close()
         files = [path.stat().st_size for path in jobs[0].attempt_dir.glob("episodes-*/*")]
     return report(preset, times, after - before, training, statistics.mean(files) if files else 0.0)
