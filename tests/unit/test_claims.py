@@ -24,22 +24,8 @@ from trainer.tuning import training as tuning
 from viewer.server import http, serve
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Made by other tests: config.md is printed from the config's own words.
-NOT_PROSE = {"CHANGELOG.md", "config.md"}
-PAGES = [
-    page
-    for page in (*sorted(ROOT.glob("*.md")), ROOT / "examples/README.md", *sorted((ROOT / "docs").glob("*.md")))
-    if page.name not in NOT_PROSE
-]
-#: What nothing of this was ever run on → the words that mean it. A page that has one must say "not tried" beside one.
-NEVER_RUN = {
-    "macOS": r"macOS|\blaunchd\b|launchctl|LaunchAgent|MacBook",
-    "Apptainer": r"Apptainer|\bapptainer (build|exec)|Singularity",
-    "several GPUs": r"[Ss]everal GPUs",
-    "network folders": r"\bNFS\b|\bLustre\b|[Nn]etwork folder",
-    "wandb.ai": r"wandb\.ai",
-}
-NOT_TRIED = re.compile(r"not (?:\w+ ){0,2}tried|[Nn]ot tried|not against wandb\.ai")
+#: What nothing of this was ever run on.
+NEVER_RUN = ("macOS", "Apptainer", "several GPUs", "network folders", "wandb.ai")
 #: Numbers in words, as the pages have them.
 WORDS = {1: "once", 2: "two", 3: "three", 5: "five", 10: "ten", 12: "twelve"}
 MIB = 2**20
@@ -48,30 +34,10 @@ PING_S, DEAD_S = protocol.PING_EVERY_S, protocol.DEAD_AFTER_S
 LEASE_MIN = WORDS[lease.TTL_S // 60]
 
 
-def paragraphs(page: Path) -> list[str]:
-    """Text and rows of tables, with line breaks as spaces."""
-    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    return [" ".join(part.split()) for part in re.split(r"\n\s*\n", text)]
-
-
-def unsaid(page: Path, what: str) -> bool:
-    """Whether `page` speaks of it and nowhere says that it was not tried."""
-    speaking = [part for part in paragraphs(page) if re.search(NEVER_RUN[what], part)]
-    return bool(speaking) and not any(NOT_TRIED.search(part) for part in speaking)
-
-
-@pytest.mark.parametrize("what", NEVER_RUN)
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_a_page_says_what_was_not_tried(page: Path, what: str) -> None:
-    assert not unsaid(page, what), f"{page.name} speaks of {what}, and does not say that they were not tried"
-
-
-def test_a_page_that_does_not_say_it_is_found(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("A LaunchAgent starts it.\n\nDocker was not tried.\n")
-    assert unsaid(page, "macOS")
-    page.write_text("A LaunchAgent starts it (macOS was\nnot tried).\n")
-    assert not unsaid(page, "macOS")
+def test_the_readme_says_what_was_not_tested() -> None:
+    table = (ROOT / "README.md").read_text(encoding="utf-8").split("| Tested on | Not tested on |")[1].split("\n\n")[0]
+    not_tested = [row.split("|")[2] for row in table.splitlines()[2:]]
+    assert [what for what in NEVER_RUN if not any(what in cell for cell in not_tested)] == []
 
 
 @pytest.mark.parametrize(

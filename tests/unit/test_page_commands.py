@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import typer
@@ -27,34 +27,26 @@ from trainer.config.training import Training
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), ROOT / "examples/README.md", *sorted((ROOT / "docs").glob("*.md"))]
-#: Pages with a table of what the older guides have, and what is here.
-GUIDES = [ROOT / "docs" / name for name in ("arm.md", "cameras.md", "presets.md", "together.md")]
+#: What the older guides have, and what is here.
+GUIDES = ROOT / "docs/guides.md"
 PROGRAMS = {"orchestrator": orchestrator, "trainer": trainer, "syncd": syncd}
 #: Programs of others, which stand in the column "here" as they stand in the guides.
 OTHERS = {"cat", "nvidia-smi", "pip", "squeue", "ssh", "ssh-copy-id", "ssh-keygen", "tail", "tensorboard", "wandb"}
 
 
-class Row(NamedTuple):
-    """One row of a table: cells by the name of their column."""
-
-    page: str
-    cells: dict[str, str]
-
-
-def rows() -> Iterator[Row]:
-    """Those of the tables that have a column "here"."""
-    for page in GUIDES:
-        names: list[str] = []
-        for line in page.read_text(encoding="utf-8").splitlines():
-            if not line.startswith("|"):
-                names = []
-                continue
-            cells = [cell.strip() for cell in line.strip("|").split("|")]
-            if not names:
-                names = cells
-            elif "here" in names and set(line) - set("|- "):
-                assert len(cells) == len(names), line
-                yield Row(page.name, dict(zip(names, cells, strict=True)))
+def rows() -> Iterator[dict[str, str]]:
+    """Cells by the name of their column, of the tables that have a column "here"."""
+    names: list[str] = []
+    for line in GUIDES.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("|"):
+            names = []
+            continue
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not names:
+            names = cells
+        elif "here" in names and set(line) - set("|- "):
+            assert len(cells) == len(names), line
+            yield dict(zip(names, cells, strict=True))
 
 
 def spans(text: str) -> list[str]:
@@ -63,7 +55,7 @@ def spans(text: str) -> list[str]:
 
 def ours() -> list[str]:
     """All that stands as code in the columns "here"."""
-    return list(dict.fromkeys(span for row in rows() for span in spans(row.cells["here"])))
+    return list(dict.fromkeys(span for row in rows() for span in spans(row["here"])))
 
 
 def shown(text: str) -> Iterator[str]:
@@ -169,10 +161,10 @@ def test_what_a_table_calls_here_exists(span: str) -> None:
     check(span)
 
 
-@pytest.mark.parametrize("row", [row for row in rows() if spans(row.cells.get("default here", ""))], ids=str)
-def test_the_defaults_are_ours(row: Row) -> None:
-    (field,) = spans(row.cells["here"])
-    (value,) = spans(row.cells["default here"])
+@pytest.mark.parametrize("row", [row for row in rows() if spans(row.get("default here", ""))], ids=str)
+def test_the_defaults_are_ours(row: dict[str, str]) -> None:
+    (field,) = spans(row["here"])
+    (value,) = spans(row["default here"])
     config = RunConfig().model_dump(mode="json")
     training = resolve(TrainingSection()).model_dump(mode="json")
     training |= {**training["env"], **training["algorithm"], **training["network"]}
@@ -183,6 +175,6 @@ def test_the_defaults_are_ours(row: Row) -> None:
     assert json.loads(value) == at
 
 
-def test_every_page_of_the_guides_has_its_table() -> None:
-    assert {row.page for row in rows()} == {page.name for page in GUIDES}
-    assert all(row.cells["why it differs"] for row in rows() if "default here" in row.cells)
+def test_each_of_the_guides_has_its_table() -> None:
+    assert GUIDES.read_text().count("| here |") == 4
+    assert all(row["why it differs"] for row in rows() if "default here" in row)
