@@ -26,9 +26,9 @@ class Diagnostics(Feature):
         add_diagnostics(run.state, row)
 
 
-def add_diagnostics(state: TrainingRun, row: dict[str, Any], interval: int = INTERVAL_UPDATES) -> None:
+def add_diagnostics(state: TrainingRun, row: dict[str, Any], interval: int | None = None) -> None:
     """Where they are due, `diagnostics` of the nets, and of each task more."""
-    if not crossed(state.updates - row["updates"], state.updates, interval):
+    if not crossed(state.updates - row["updates"], state.updates, INTERVAL_UPDATES if interval is None else interval):
         return
     if (found := state.algorithm.diagnose(state.step)) is None:
         return
