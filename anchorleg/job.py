@@ -94,11 +94,10 @@ def checkpoints_of(slot_dir: Path, attempt: int) -> list[CheckpointRef]:
     """The published checkpoints of one attempt, newest first. Unfinished ones have names that are no numbers."""
     folder = slot_dir / "attempts" / str(attempt) / "checkpoints"
     try:
-        steps = sorted((int(name) for name in os.listdir(folder) if name.isdigit()), reverse=True)
         names = {int(name): name for name in os.listdir(folder) if name.isdigit()}
     except FileNotFoundError:
         return []
-    return [CheckpointRef(attempt, step, folder / names[step]) for step in steps if step in names]
+    return [CheckpointRef(attempt, step, folder / names[step]) for step in sorted(names, reverse=True)]
 
 
 def _read_parent(slot_dir: Path, attempt: int) -> tuple[bool, CheckpointRef | None]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from anchorleg.files import write_bytes
+from anchorleg.files import read_regular, write_bytes
 
 FILE = "live.json"
 RENEW_EVERY_S = 5.0
@@ -139,15 +139,9 @@ class Living:
 def read(path: Path) -> dict[str, Watcher]:
     """The watchers that the file names; none where it cannot be read."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        return parsed(read_regular(path, MOST_BYTES))
     except OSError:
         return {}
-    try:
-        return parsed(os.read(fd, MOST_BYTES))
-    except OSError:
-        return {}
-    finally:
-        os.close(fd)
 
 
 class Asking:

@@ -74,11 +74,6 @@ def test_a_box_that_moves_moves_on_the_canvas_and_keys_turn_it(pages: Pages, url
         size = tile(page).locator(".view").bounding_box()
         wait_for(lambda: abs((middle_of_red(page) or (0, 0))[0] - size["width"] / 2) < 12, "the box in the middle")
     said(page, "in training · delayed")
-    says(page, "for (const tile of value?.shown?.tiles ?? []) tile.at_work = false")
-    with playing(moves(agent)):
-        said(page, "s behind")  # what comes is shown, whatever is known of the job
-    tile(page).locator('.badge[data-state="stopped"]').wait_for()
-    assert "in training" not in tile(page).locator("figcaption").inner_text()
 
 
 def distance(one: tuple[float, float] | None, other: tuple[float, float]) -> float:

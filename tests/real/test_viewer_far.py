@@ -23,7 +23,6 @@ from laptops import end
 from sshd import Laptop, Sshd
 from viewer_entrance import enter as show_token
 from watched_runs import a_watched_run
-from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -169,17 +168,6 @@ def test_one_command_shows_the_page_and_its_token_stands_on_no_command_line(far:
 
 
 @pytest.mark.long
-def test_who_has_no_token_sees_nothing(far: Far) -> None:
-    _, url = far.start()
-    address, token = url.split("#")
-    origin = address.rstrip("/")
-    with connect(f"ws{origin.removeprefix('http')}/socket", origin=origin, open_timeout=PATIENCE_S) as line:
-        show_token(line, token[::-1])
-        with pytest.raises(ConnectionClosed):
-            line.recv(PATIENCE_S)
-
-
-@pytest.mark.long
 def test_a_killed_laptop_leaves_nothing_on_the_login_node(far: Far) -> None:
     child, url = far.start()
     assert picture_at(url)["run"]["name"] == NAME
@@ -316,14 +304,6 @@ def test_words_of_the_other_viewer_come_through_with_their_code(far: Far) -> Non
     code, said = far.typed("nowhere.invalid:mt10")
     assert code == 6
     assert "nowhere.invalid is not known here" in said
-
-
-def test_a_viewer_of_before_is_told_what_to_update(far: Far) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "viewer", "--stdio"], env=far.env(), stdin=subprocess.DEVNULL, capture_output=True,
-        text=True, timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr.count("\n"), "ssh -L" in done.stderr) == (2, 1, True)
 
 
 def test_a_port_that_is_taken_is_said_and_nothing_stays(far: Far) -> None:

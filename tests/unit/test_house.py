@@ -68,7 +68,7 @@ FLOORS = {
 #: What the viewer may use of `anchorleg.files`: to lead a browser, and to write what `export` is asked for.
 WRITES = {"viewer.export", "viewer.server.sockets"}
 #: What serves a page needs `websockets`, and nothing else of the viewer does.
-SERVES = {"viewer.server.agentline", "viewer.server.http", "viewer.server.serve", "viewer.server.watchers"}
+SERVES = {"viewer.server.http", "viewer.server.serve", "viewer.server.watchers"}
 #: Which agents it wants to see, it says by `anchorleg.live.wanted.Asking`, in one place.
 ASKS = {"viewer.live.hub"}
 #: Names of `anchorleg.files`, `os` and `pathlib` by which something is written.

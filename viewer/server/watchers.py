@@ -10,7 +10,15 @@
 
 `at`: when the server looked, `now`: when it said so, both by its clock. A picture that grows old is so told as old.
 
-and what `viewer.server.agentline` says of agents at play.
+and of agents at play::
+
+    page → server   {"live": {…}}   `viewer.live.shown.LiveChoice`
+                    {"seen": n}     the page has message n, and all before it
+    server → page   text    {"shown": {…}}   which tiles there are, and what is said of each
+                    binary  u16 length, big endian | JSON | bytes
+                            {"n", "scene": sha256}: the bytes are the scene's file, once a page
+                            {"n", "now", "slot", "lane", "batches": [{"kind", "bytes", …header}, …]}: bodies, one after
+                            another; headers as `anchorleg.live.batches.checked` has them; `now`: our clock
 
 One task reads for all, in a thread, while anybody looks. Each page's task sends the newest picture that there is when
 the last one has gone: a slow line gets fewer pictures, never old ones, and nothing waits in a queue.
@@ -22,11 +30,13 @@ import asyncio
 import contextlib
 import hmac
 import json
+import struct
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import CancelledError
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 from websockets.asyncio.server import ServerConnection
@@ -34,9 +44,9 @@ from websockets.exceptions import ConnectionClosed
 
 from viewer.errors import ViewerError
 from viewer.live.hub import Hub
+from viewer.live.shown import AgentsShown, LiveChoice, News, SceneFile
 from viewer.model import PageSnapshot, ViewChoice, ViewSource
 from viewer.pacing import REST
-from viewer.server.agentline import AgentLine
 
 #: Between two looks, or so many times the processor time that the last one took: `pacing.REST` is some 2 % of a core,
 #: and a sixth of one while a page is still being filled in.
@@ -52,6 +62,10 @@ MOST_WATCHERS = 16
 NO_TOKEN, TOO_MANY, TOO_LATE = 4401, 4429, 4408
 #: The largest message of a page: a choice has some hundred bytes.
 MOST_BYTES = 4096
+
+_LENGTH = struct.Struct(">H")
+
+Choice = TypeVar("Choice", ViewChoice, LiveChoice)
 
 
 class _Watcher:
@@ -138,7 +152,7 @@ class Room:
                 if isinstance(asleep := said.get("asleep"), bool):
                     me.asleep = asleep
                 if "choose" in said:
-                    me.choice, me.asked = _choice(said["choose"]), me.asked + 1
+                    me.choice, me.asked = _choice(ViewChoice, said["choose"]), me.asked + 1
                     agents.look_at(me.choice.run)
                 self._stir()
 
@@ -272,13 +286,72 @@ def _parsed(message: str | bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _choice(value: object) -> ViewChoice:
+def _choice(kind: type[Choice], value: object) -> Choice:
     """What cannot be a choice is the first one."""
     try:
-        return ViewChoice.model_validate(value)
+        return kind.model_validate(value)
     except ValidationError:
-        return ViewChoice()
+        return kind()
 
 
 def _text(value: dict[str, Any]) -> str:
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+# --- agents at play ---------------------------------------------------------------------------------------------------
+
+
+class AgentLine:
+    """One page's. A thread hands what there is to the event loop of `connection`; it sleeps while there is nothing."""
+
+    def __init__(self, hub: Hub, connection: ServerConnection) -> None:
+        self._hub, self._connection, self._loop = hub, connection, asyncio.get_running_loop()
+        self._box = hub.enter(None)  # a page that comes back would first be shown another run than its own
+        threading.Thread(target=self._tell, name="agents", daemon=True).start()
+
+    def hear(self, said: dict[str, Any]) -> None:
+        """Take up what the page says."""
+        if isinstance(asleep := said.get("asleep"), bool):
+            self._hub.change(self._box, asleep=asleep)
+        if "live" in said:
+            self._hub.change(self._box, choice=_choice(LiveChoice, said["live"]))
+        if "seen" in said:
+            self._box.seen(said["seen"])
+
+    def look_at(self, run: str) -> None:
+        """The page chose that run."""
+        if run != self._box.run:
+            self._hub.change(self._box, run=run)
+
+    def leave(self) -> None:
+        """The page is gone."""
+        self._hub.leave(self._box)
+
+    def _tell(self) -> None:
+        try:
+            while (found := self._box.take()) is not None:
+                sent = self._connection.send(message(*found, time.time()))
+                asyncio.run_coroutine_threadsafe(sent, self._loop).result()
+        except (ConnectionClosed, RuntimeError, CancelledError):  # the page is gone, or the loop has ended
+            self.leave()
+
+
+def message(number: int, news: News, now: float) -> str | bytes:
+    """What is sent of it at `now` (unix s)."""
+    if isinstance(news, AgentsShown):
+        return _text({"shown": news.value})
+    if isinstance(news, SceneFile):
+        return _framed({"n": number, "scene": news.sha256}, news.data)
+    batches = news.batches
+    while True:
+        heads = [{**batch.header, "kind": batch.kind, "bytes": len(batch.body)} for batch in batches]
+        value = {"n": number, "now": now, "slot": news.slot, "lane": news.lane, "batches": heads}
+        try:
+            return _framed(value, b"".join(batch.body for batch in batches))
+        except struct.error:  # headers of strangers may be long: the newest is what matters
+            batches = batches[1:]
+
+
+def _framed(value: dict[str, Any], data: bytes) -> bytes:
+    text = _text(value).encode()
+    return _LENGTH.pack(len(text)) + text + data

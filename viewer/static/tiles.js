@@ -1,4 +1,4 @@
-// Agents at play: a tile for each. main.js loads this file when the viewer first speaks of agents (server/agentline.py).
+// Agents at play: a tile for each. main.js loads this file when the viewer first speaks of agents (server/watchers.py).
 import { Painter, parse } from "./scene.js";
 import { Playback } from "./playback.js";
 import { Orbit } from "./orbit.js";

@@ -273,31 +273,6 @@ def test_a_slow_line_gets_no_more_than_it_has_room_for(
     assert box.take(PATIENCE_S) is not None
 
 
-def test_a_folder_that_hangs_holds_up_no_end(
-    shared: Path, new_hub: Callable[..., Hub], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("viewer.live.hub.CLOSE_WITHIN_S", 0.1)
-    hub = new_hub(top_k=1)
-    box = hub.enter()
-    hub.tell("", facts(shared))
-    tiles(box)
-    hangs, over = threading.Event(), threading.Event()
-
-    def hang(*_: object) -> bool:
-        hangs.set()
-        return over.wait()
-
-    monkeypatch.setattr(wanted.Asking, "renew", hang)
-    try:
-        assert hangs.wait(PATIENCE_S)
-        closing = threading.Thread(target=hub.close)
-        closing.start()
-        closing.join(PATIENCE_S)
-        assert not closing.is_alive()
-    finally:
-        over.set()
-
-
 AGENT = AgentPlace(Path("/data/my runs/shared"), "mt10-0123abcd", 3, "any")
 EVIL = "evil; rm -rf ~/'$(x)"
 
@@ -351,24 +326,6 @@ def with_others(shared: Path, *who: str) -> PageSnapshot:
     agents = (AgentRow(slot=0, success=0.9, others=who), AgentRow(slot=1, success=0.7))
     live = LiveFacts(run_id=RUN, shared=str(shared), agents=agents)
     return PageSnapshot(source="mirror", place="x", run=RunPage(run_id=RUN, name="demo", live=live))
-
-
-def test_contributors_are_offered_and_shown_only_to_who_asks_for_them(
-    shared: Path, new_hub: Callable[..., Hub]
-) -> None:
-    hub = new_hub()
-    box = hub.enter()
-    hub.tell("", with_others(shared, "ben"))
-    told = tiles(box)
-    assert [(tile["slot"], tile["lane"], tile["others"]) for tile in told] == [(0, "any", ["ben"]), (1, "any", [])]
-    wait_for(lambda: wishes(shared) == {(0, "any"), (1, "any")}, "the wishes for jobs")
-    FakeAgent(live_folder(shared, RUN, 0)).facts(of="the job")
-    assert take(box, AgentNews).batches[0].header["facts"] == {"of": "the job"}
-    hub.change(box, choice=LiveChoice(lanes=((0, "any@ben"),)))
-    wait_for(lambda: wishes(shared) == {(0, "any@ben"), (1, "any")}, "the wish for the contributor's")
-    FakeAgent(others(shared)).facts(of="ben")
-    news = take(box, AgentNews, lambda news: news.lane == "any@ben")
-    assert (news.slot, news.batches[0].header["facts"]) == (0, {"of": "ben"})
 
 
 def test_what_a_contributor_left_who_may_not_be_watched_is_not_shown(shared: Path, new_hub: Callable[..., Hub]) -> None:

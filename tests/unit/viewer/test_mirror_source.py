@@ -11,7 +11,7 @@ from policies import publish_one
 from watched_runs import TASKS, write_rows
 
 from syncd.laptop.status import ClientStatus, status_file
-from syncd.store import CHUNK_ROWS, Shared
+from syncd.store import Shared
 from viewer.model import PageSnapshot, ViewChoice
 from viewer.pacing import NO_END, Pacer
 from viewer.sources.found import find_source
@@ -42,19 +42,6 @@ def test_a_mirror_has_curves_tasks_and_evaluations_and_says_what_it_lacks(tmp_pa
     assert [row.slot for row in run.evaluations] == [0, 1]
     assert run.lacks == (LACKS,)
     assert [card.step for card in run.cards.values()] == [400_000, 400_000]
-
-
-def test_a_mirror_shows_all_of_a_long_training(tmp_path: Path) -> None:
-    """A hundred thousand rows, as on fifty tasks."""
-    metrics = tmp_path / "v1/runs" / RUN / "0/metrics"
-    metrics.mkdir(parents=True)
-    for chunk in range(-(-100_000 // CHUNK_ROWS)):
-        steps = range(chunk * CHUNK_ROWS, min(100_000, (chunk + 1) * CHUNK_ROWS))
-        lines = (f'{{"to": {step + 1}, "tasks": {{"a": {{"episodes": 1, "success": 1}}}}}}\n' for step in steps)
-        (metrics / f"metrics-{chunk:06d}.jsonl").write_text("".join(lines))
-    run = look(tmp_path).run
-    assert run is not None
-    assert run.cards["0"].step == 100_000
 
 
 def test_a_training_without_the_orchestrator_is_shown_by_its_run_folder(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from orchestrator.run.ledger import load_ledger, save_ledger
 from orchestrator.run.rundir import load_run
 from orchestrator.screens.reading import Keeper
 from viewer.lines import lines_of
-from viewer.model import SLOTS_A_PAGE, PageSnapshot, RunPage, ViewChoice
+from viewer.model import PageSnapshot, RunPage, ViewChoice
 from viewer.pacing import NO_END, Pacer
 from viewer.server.watchers import changes
 from viewer.sources.found import find_source
@@ -104,27 +104,6 @@ def test_a_copy_of_a_run_goes_by_its_folder(tmp_path: Path) -> None:
     for folder, row in zip((first, second), rows, strict=True):
         run = page(first, second, run=row.run_id)
         assert (run.folder, run.run_id) == (str(folder), row.run_id)
-
-
-@pytest.mark.long
-def test_a_hundred_runs_and_a_thousand_jobs_are_read_a_part_at_each_look(tmp_path: Path) -> None:
-    big = a_watched_run(tmp_path / "big", NOW, slots=100, jobs=10, rows=4).path
-    others = [a_watched_run(tmp_path / f"r{k}", NOW, name=f"r{k}", slots=1, jobs=1, tree=False).path for k in range(99)]
-    ticks = iter(range(10**9))
-    source = RunFolders([big, *others], "here", pacer=Pacer(look_s=300, monotonic=lambda: float(next(ticks))))
-    first = source.look(ViewChoice(), NOW)
-    assert len(first.runs) == 100
-    assert first.run is not None
-    assert (len(first.run.cards), first.run.pages) == (SLOTS_A_PAGE, 2)
-    assert "" in {row.state for row in first.runs}, "the time of this look was over"
-    assert len(first.model_dump_json()) < 400_000
-    for _ in range(200):
-        last = source.look(ViewChoice(), NOW)
-    assert "" not in {row.state for row in last.runs}
-    assert last.run is not None
-    assert last.run.curves.partial == 0
-    assert sum(len(row.jobs) for row in last.run.times.values()) == SLOTS_A_PAGE * 10
-    assert look(big, slots=1).run != last.run
 
 
 def test_experiments_are_ranked_and_have_no_mean(tmp_path: Path) -> None:

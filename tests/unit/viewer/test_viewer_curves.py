@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -94,16 +92,6 @@ def test_rows_with_very_many_tasks_do_not_fill_the_page() -> None:
     assert len(found.other) == MOST_MEASURES
 
 
-def test_evaluations_are_shown_by_step_and_few_of_many() -> None:
-    judged = [an_evaluation(100 * k, k / 1000) for k in range(1000)]
-    slot = learned(0, [a_row(100)], *reversed(judged))
-    (dots,) = [line for line in curves_of([slot], "", "", 0, alike=True).lines if line.kind == "evaluation"]
-    assert len(dots.steps) <= MOST_POINTS
-    assert list(dots.steps) == sorted(dots.steps)
-    assert (dots.steps[0], dots.steps[-1]) == (0, 99_900)
-    assert evaluation_rows([slot])[0].step == 99_900
-
-
 def test_the_moving_average_has_dots_of_its_own() -> None:
     beside = {"averaged": an_evaluation(200, 0.75)}
     slot = learned(0, [a_row(100)], an_evaluation(100, 0.25), an_evaluation(200, 0.5, **beside))
@@ -127,22 +115,6 @@ def test_of_a_long_training_few_rows_are_kept_and_the_curve_stays_what_it_was() 
     assert line.steps[-1] == 2_000_000
     for step, value in zip(line.steps, line.values, strict=True):
         assert value == pytest.approx(0.5 + 0.5 * math.sin(step / 90_000), abs=0.02)
-
-
-def test_rows_may_come_one_at_a_time_and_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("viewer.curves.MOST_ROWS", 100)
-    tasks = [f"task-{k}" for k in range(20)]
-    row = {"tasks": {task: {"episodes": 1, "success": 0.5, "return": 3.0, "temperature": 0.1} for task in tasks}}
-    lines = [json.dumps({**row, "from": 100 * k, "to": 100 * (k + 1), "at": 7.0}) for k in range(2000)]
-    tracemalloc.start()
-    try:
-        kept = slot_curves(map(json.loads, lines))
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < sum(map(len, lines))
-    assert kept == slot_curves([json.loads(line) for line in lines])
-    assert len(kept.success) == 20
 
 
 def test_a_task_that_comes_late_and_one_that_goes_are_pooled_over_their_own_rows() -> None:

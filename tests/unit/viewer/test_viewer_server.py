@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
-import resource
 import socket
 import threading
 import time
@@ -88,11 +86,6 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def often_pinged(monkeypatch: pytest.MonkeyPatch) -> None:
     """As websockets would do it by itself, and soon."""
     monkeypatch.setattr(serve, "serve", partial(serve.serve, ping_interval=TICK_S))
-
-
-@pytest.fixture
-def soon_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("viewer.server.serve.PONG_WITHIN_S", 0.2)
 
 
 @pytest.fixture
@@ -279,37 +272,6 @@ def test_the_port_is_on_this_machine_alone(port: int) -> None:
 # --- lines and processes in trouble ----------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def no_free_descriptor() -> Iterator[None]:
-    """Every descriptor that this process has open stays below the limit: one that is closed can be had again."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    held: list[socket.socket] = []
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/dev/fd"))) + 20, hard))
-        with contextlib.suppress(OSError):
-            while True:
-                held.append(socket.socket())
-        yield
-    finally:
-        for each in held:
-            each.close()
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def test_a_process_whose_descriptors_are_all_in_use_serves_again_when_there_are_some(
-    serving: tuple[int, PageServer, threading.Thread],
-) -> None:
-    port, _, thread = serving
-    assert asked(port).startswith(b"HTTP/1.1 200 ")
-    with contextlib.ExitStack() as stack:
-        lines = [stack.enter_context(socket.socket()) for _ in range(8)]
-        stack.enter_context(no_free_descriptor())
-        for line in lines:
-            line.connect(("127.0.0.1", port))
-    wait_for(lambda: asked(port).startswith(b"HTTP/1.1 200 "), "the page")
-    assert thread.is_alive()
-
-
 @pytest.mark.long
 def test_it_ends_although_a_page_takes_nothing_any_more(
     source: Counting, serving: tuple[int, PageServer, threading.Thread]
@@ -343,21 +305,6 @@ def number_in(told: str | bytes) -> int:
     """Of the look that a message is of; 0: a sign of life."""
     found = re.search(r'"name":"(\d+)', str(told))
     return int(found[1]) if found else 0
-
-
-def test_a_page_that_vanished_without_a_word_is_let_go(
-    often_pinged: None, soon_let_go: None, port: int, source: Counting
-) -> None:
-    def was_let_go() -> bool:
-        """False: it was taken for gone before it had entered."""
-        try:
-            with entered(port) as line, line.recv_flow_control:
-                wait_for(is_still(source), "the end of reading")
-        except ConnectionClosed:
-            return False
-        return True
-
-    wait_for(was_let_go, "the end of a page that had entered")
 
 
 def test_a_sign_of_life_tells_how_old_the_picture_is(source: Counting, soon: Callable[..., None]) -> None:
