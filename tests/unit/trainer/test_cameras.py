@@ -16,7 +16,6 @@ import mujoco
 from refused import refused
 
 from trainer.config.suites import Arm, Metaworld
-from trainer.envs import cameras
 from trainer.envs.cameras import Cameras, Views
 from trainer.envs.spaces import IMAGE, PRIVILEGED, STATE
 from trainer.envs.suite import StepperUnavailableError, SuiteRef
@@ -106,13 +105,19 @@ def test_somebody_elses_renderer_made_and_freed_between_changes_nothing():
     assert len(set(seen[0])) == 2
 
 
-def test_a_driver_that_draws_differently_each_time_is_refused(monkeypatch):
+class Noisy(Cameras):
+    """As a driver that draws differently each time."""
+
+    drawn = count()
+
+    def picture(self, *more):
+        return super().picture(*more) ^ np.uint8(next(self.drawn))
+
+
+def test_a_driver_that_draws_differently_each_time_is_refused():
     model, _ = scene_of()
-    monkeypatch.setattr(cameras._own, "is_checked", False, raising=False)
-    real, drawn = Cameras.picture, count()
-    monkeypatch.setattr(Cameras, "picture", lambda self, *more: real(self, *more) ^ np.uint8(next(drawn)))
-    with refused("drawing.not-repeated"):
-        Cameras("noisy", model, ("upright",), 16)
+    with ThreadPoolExecutor(1) as another_thread, refused("drawing.not-repeated"):  # it has not looked yet
+        another_thread.submit(Noisy, "noisy", model, ("upright",), 16).result(WORK_S)
 
 
 def test_a_camera_that_is_not_there_is_named():

@@ -219,25 +219,18 @@ class TestGiving:
         with pytest.raises(ValueError, match="is not what was taken"):
             read_taken(later, names[2])
 
-    @pytest.fixture
-    def written(self, monkeypatch):
-        """The numbers of the episodes that come to the disk."""
-        found: list[int] = []
-        monkeypatch.setattr(peers.Giving, "give", lambda _self, number, _data: found.append(number))
-        return found
-
     @pytest.mark.parametrize(
         ("is_fresh", "is_published", "expected"), [(True, True, [13, 17]), (False, True, [17]), (True, False, [])]
     )
     def test_which_whole_episodes_are_given_their_numbers_decide_once_a_policy_is_published(
-        self, tmp_path, written, is_fresh, is_published, expected
+        self, tmp_path, is_fresh, is_published, expected
     ):
         giver = opened(slot(tmp_path, 0), TRAINING, finished=10, is_fresh=is_fresh)
         if is_published:
             giver.on_version(0, 1, 0)
         played(giver, 2)  # four episodes at once, numbers 11 to 14, then 15 to 18
         giver._dispatch.close(PATIENCE_S)
-        assert written == expected
+        assert numbers_of(slot(tmp_path, 1), 0) == (expected, False)
 
 
 def played(giver, rounds):

@@ -242,9 +242,9 @@ class Awaited(PointMasses):
         return is_newer
 
 
-def test_publishing_changes_no_number_of_the_training_and_the_curves_go_along(tmp_path, monkeypatch):
+def test_publishing_changes_no_number_of_the_training_and_the_curves_go_along(tmp_path):
     often, never = tmp_path / "often", tmp_path / "never"
-    monkeypatch.setattr(Awaited, "shared", store.Shared(often / "shared"), raising=False)
+    Awaited.shared = store.Shared(often / "shared")
     for folder, interval, envs in ((often, 5, Awaited), (never, 0, PointMasses)):
         training = section(publish_interval=interval, total_steps=600)
         made = run(Job.standalone(folder), training, TrainingDisplay(), make_envs=envs, evaluator=judge)

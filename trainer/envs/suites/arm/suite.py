@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import numpy.typing as npt
 
 from trainer.config.suites import Arm
 from trainer.envs.native.verdicts import chosen, none_natively
-from trainer.envs.spaces import Obs
+from trainer.envs.spaces import F32, Obs
 from trainer.envs.suite import Bounds, Env, StepperChoice
-from trainer.envs.suites.arm.shapes import STEP_S, spaces
+from trainer.envs.suites.arm.shapes import JOINTS, STEP_S, spaces
 
 if TYPE_CHECKING:
     from trainer.envs.suites.arm.env import Reacher
     from trainer.envs.suites.arm.gym import WatchedArm
     from trainer.envs.suites.arm.native.library import ArmRows
-
-
-from collections.abc import Callable
-
-import numpy as np
-
-from trainer.envs.spaces import F32
-from trainer.envs.suites.arm.shapes import JOINTS
 
 #: Rewards of a step, by their name; a hundredth for the arithmetic in single precision.
 _REWARDS = {"dense": (-2.1, 1.01), "tanh": (-0.01, 1.01), "sparse": (-1.01, 0.01)}
