@@ -37,7 +37,7 @@ def dry_start(asked: StartRequest) -> list[str]:
         lines += more
     else:
         lines += ["", f"the job script of slot 0 ({UNDRAWN} stands for what is drawn by chance when it is submitted):"]
-        lines += [rendered(config, asked.path, 0, os.environ).rstrip("\n"), ""]
+        lines += [*rendered(config, asked.path, 0, os.environ).splitlines(), ""]
         places = config.places
         order = [slot.index for slot in in_turn([Slot(index=slot) for slot in range(config.slots)], turns_of(config))]
         actions, left = [Submit(slot, 0, "") for slot in order[:places]], sorted(order[places:])

@@ -114,7 +114,7 @@ def test_the_best_go_on_and_the_others_are_behind(new_relay: NewRelay) -> None:
 def test_the_lines_of_the_page_are_typed_as_they_stand(new_relay: NewRelay) -> None:
     page = (REPOSITORY / "docs" / "experiments.md").read_text()
     config = json.loads(page.split("```json\n")[1].split("```")[0])
-    lines = [line for line in page.splitlines() if line.startswith("orchestrator ")]
+    lines = page.split("## Change the queue")[1].split("```")[1].strip().splitlines()
     assert len(lines) == 6
     relay = new_relay(total=10, held_at=5, experiments=config["experiments"], slurm={"max_jobs": 2, "time_limit": "60"})
     (relay.folder / "more.jsonl").write_text('{"rate": 7}\n{"rate": 8, "seed": 1}\n')

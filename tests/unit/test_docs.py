@@ -114,19 +114,17 @@ def sections_of(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_the_program_in_the_cluster_page_is_the_one_in_the_examples() -> None:
-    assert (ROOT / "examples/foreign/count.py").read_text().rstrip() in (ROOT / "docs/cluster.md").read_text()
-
-
 def test_the_programs_of_the_page_are_those_of_the_examples() -> None:
     page = (ROOT / "docs/programs.md").read_text()
-    programs = {path.name: path.read_text() for path in (ROOT / "examples/programs").iterdir()}
+    files = [*(ROOT / "examples/foreign").iterdir(), *(ROOT / "examples/programs").iterdir()]
+    programs = {path.name: path.read_text() for path in files}
     shown = re.findall(r"```(?:python|bash)\n(.*?)```", page, re.DOTALL)
     unknown = [block for block in shown if not any(block in text for text in programs.values())]
     assert unknown == []
     whole = {name for name, text in programs.items() if text in shown}
-    assert whole == {name for name in programs if not name.endswith(".json")} - {"ppo_cleanrl.py"}
-    assert {name for name in programs if f"examples/programs/{name})" in page} >= whole | {"ppo_cleanrl.py"}
+    assert whole == {"count.py", "fit_torch.py", "ppo_sb3.py", "count.sh"}
+    assert programs["cluster_config.json"] in page
+    assert [name for name in programs if not name.endswith(".json") and f"/{name})" not in page] == []
 
 
 def test_the_files_of_the_plugin_page_are_those_that_the_tests_train() -> None:
