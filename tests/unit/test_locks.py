@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LOCK, TORCH_LOCK = ROOT / "requirements.lock", ROOT / "requirements-torch.lock"
+LOCKS = {path.stem: path for path in sorted((ROOT / "requirements").glob("*.lock"))}
 #: A requirement, its marker, and its sums.
 ENTRY = re.compile(r"^([a-z0-9-]+)==([^ ;]+)(?: ;[^\n\\]*)?((?: \\\n    --hash=sha256:[0-9a-f]{64})+)\n", re.MULTILINE)
 
@@ -26,42 +26,44 @@ def locked(file: Path) -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize("file", [LOCK, TORCH_LOCK], ids=lambda file: file.name)
-def test_every_file_has_a_sum(file: Path) -> None:
-    assert ENTRY.sub("", file.read_text()) == ""
+@pytest.mark.parametrize("name", LOCKS)
+def test_every_file_has_a_sum(name: str) -> None:
+    assert ENTRY.sub("", LOCKS[name].read_text()) == ""
 
 
-def test_torch_and_what_only_its_builds_need_lie_apart() -> None:
-    assert all(re.match(r"torch$|triton$|cuda-|nvidia-", name) for name in locked(TORCH_LOCK))
-    assert not locked(TORCH_LOCK).keys() & locked(LOCK).keys()
-    assert "torch" in locked(TORCH_LOCK)
+def test_each_package_is_in_one_lock_and_torch_with_what_only_its_builds_need_lies_apart() -> None:
+    assert set(LOCKS) == {"base", "test", "torch", "trainer", "uv"}
+    names = [name for lock in LOCKS.values() for name in locked(lock)]
+    assert sorted(names) == sorted(set(names))
+    assert all(re.match(r"torch$|triton$|cuda-|nvidia-", name) for name in locked(LOCKS["torch"]))
+    assert "torch" in locked(LOCKS["torch"])
 
 
 def test_the_locks_have_the_versions_of_the_constraints() -> None:
     pins = dict(re.findall(r"^([A-Za-z0-9_.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
-    both = locked(LOCK) | locked(TORCH_LOCK)
-    assert {normal(name): both.get(normal(name)) for name in pins} == {
+    all_of_them = {name: versions for lock in LOCKS.values() for name, versions in locked(lock).items()}
+    assert {normal(name): all_of_them.get(normal(name)) for name in pins} == {
         normal(name): {version} for name, version in pins.items()
     }
 
 
-def test_all_that_a_checkout_needs_is_locked() -> None:
+def test_each_use_has_all_that_it_needs() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"]
-    wanted = [
-        *project["project"]["dependencies"],
-        *extras["trainer"],
-        *extras["dev"],
-        *project["build-system"]["requires"],
-    ]
-    names = {normal(re.split(r"[<>=\[; ]", requirement)[0]) for requirement in wanted}
-    assert names - locked(LOCK).keys() - locked(TORCH_LOCK).keys() == set()
+    base = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
+    there: set[str] = set()
+    for lock, wanted in ({"base": base, "torch": [], "trainer": extras["trainer"], "test": extras["dev"]}).items():
+        there |= locked(LOCKS[lock]).keys()
+        assert {normal(re.split(r"[<>=\[; ]", one)[0]) for one in wanted} - there == set()
 
 
-def test_nothing_is_installed_unchecked_but_a_torch_from_elsewhere() -> None:
-    installs = re.findall(r"\$\(PIP\) install ([^\n]*)", (ROOT / "Makefile").read_text())
-    unchecked = [words for words in installs if not words.startswith("$(CHECKED)")]
-    assert [words.rstrip("; \\") for words in unchecked] == [
-        "--quiet -c constraints.txt torch",
-        "--quiet --no-deps --no-build-isolation -e .",
+def test_nothing_is_installed_unchecked_but_a_torch_from_elsewhere_and_this_checkout() -> None:
+    script = (ROOT / "requirements/install.sh").read_text()
+    installs = re.findall(r"^ +(?:pip )?install (-[^\n]*)", script, re.MULTILINE)
+    unchecked = [words for words in installs if "--require-hashes --only-binary :all: --no-deps" not in words]
+    assert unchecked == [
+        '-qq --no-compile "$@"',
+        '-c "$here/../constraints.txt" torch',
+        '--no-deps --no-build-isolation -e "$here/.."',
     ]
+    assert "pip install" not in (ROOT / "Makefile").read_text()

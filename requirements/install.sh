@@ -1,0 +1,51 @@
+#!/bin/sh
+# install.sh VENV LOCK...: installs requirements/LOCK.lock for each LOCK into VENV, then this checkout where it is not
+# there yet, and prints a line with the time of each.
+# Only wheels whose sums are in the lock are taken: no setup.py runs. uv does it where it is found or can be had, in a
+# fifth of pip's time; it is told of the indexes that pip's configuration names.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+python=$1/bin/python
+shift
+
+pip() { "$python" -m pip --disable-pip-version-check "$@"; }
+config=$(pip config list)
+told() { printf '%s\n' "$config" | sed -n "s/^[^=]*\.$1='\(.*\)'\$/\1/p" | tail -n 1; }
+
+begin() { printf '%-42s' "$1"; started=$(date +%s); }
+done_() { echo "$(($(date +%s) - started)) s"; }
+
+uv=$(command -v uv || echo "${python%/*}/uv")
+if [ ! -x "$uv" ]; then
+    begin "uv, which installs the rest"
+    pip install -qq --no-compile --require-hashes --only-binary :all: --no-deps -r "$here/uv.lock" || uv=
+    done_
+fi
+install() { # install ARGUMENTS: by uv, else by pip
+    if [ -n "$uv" ] && "$uv" pip install --quiet --python "$python" "$@"; then return; fi
+    pip install -qq --no-compile "$@"
+}
+export UV_INDEX_STRATEGY=unsafe-best-match # the sums decide, not the index's place in the list
+for pair in index-url:UV_DEFAULT_INDEX extra-index-url:UV_INDEX find-links:UV_FIND_LINKS cert:SSL_CERT_FILE; do
+    value=$(told "${pair%:*}")
+    [ -z "$value" ] || export "${pair#*:}=$value"
+done
+UV_FIND_LINKS=$(printf %s "${UV_FIND_LINKS:-}" | tr ' ' ,)
+export UV_FIND_LINKS
+
+for lock in "$@"; do
+    begin "$lock, $(grep -c == "$here/$lock.lock") packages"
+    # torch is the one package that people take from elsewhere too (a build for CPUs, a cluster's own wheels), with sums
+    # that nobody here knows: where pip is told of other places, it is taken by its version. TORCH=checked insists.
+    if [ "$lock" = torch ] && [ "${TORCH:-auto}" != checked ] && [ -n "$(told find-links)$(told extra-index-url)" ]; then
+        install -c "$here/../constraints.txt" torch
+    else
+        install --require-hashes --only-binary :all: --no-deps -r "$here/$lock.lock"
+    fi
+    done_
+done
+[ -x "${python%/*}/orchestrator" ] || {
+    begin anchorleg
+    install --no-deps --no-build-isolation -e "$here/.."
+    done_
+}
