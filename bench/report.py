@@ -1,7 +1,7 @@
-"""The tables of docs/benchmarks.md, from bench/results/*.csv, and those of docs/encoders.md, from the code's own words.
+"""Tables: docs/benchmarks.md from bench/results/*.csv, and docs/algorithms.md from the code's own words.
 
 `python bench/report.py` writes bench/out/benchmarks.md, with this machine's own figures where there are some (see
-bench/figures.py), and bench/out/encoders.md; `python bench/report.py --replace` writes both pages in docs/. A table
+bench/figures.py), and bench/out/algorithms.md; `python bench/report.py --replace` writes both pages in docs/. A table
 stands between `<!-- NAME -->` and `<!-- end -->`, and nothing else of a page is changed. `make bench` ends with it.
 """
 
@@ -15,9 +15,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import figures
-from pydantic_core import PydanticUndefined
 
-from trainer.config.network import ARCHES, EncoderArch, EncoderSettings, Network
+from trainer.config.network import ARCHES, EncoderArch
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PLACE = re.compile(r"<!-- (\w+) -->\n.*?<!-- end -->", re.DOTALL)
@@ -68,27 +67,14 @@ def arches() -> str:
             it.reads,
             f"{it.frames} x {it.size} x {it.size}" if it.reads == "clips" else f"{it.size} x {it.size}",
             f"{it.parameters:,}",
-            f"{it.features:,}" + " or as you say" * it.chosen,
+            f"{it.features:,}" + ", adjustable" * it.chosen,
             least_of(it),
             "yes" if it.weights else "no",
         )
         for name, it in ARCHES.items()
     ]
-    head = ("arch", "what it is", "reads", "meant for", "parameters", "features", "least", "published weights")
+    head = ("arch", "what it is", "reads", "meant for", "parameters", "features", "smallest side", "published weights")
     return markdown(head, rows)
-
-
-def settings() -> str:
-    rows = [
-        (f"`{name}`", f"`{'null' if field.default is None else str(field.default).lower()}`", field.description)
-        for name, field in EncoderSettings.model_fields.items()
-        if field.default is not PydanticUndefined
-    ]
-    return markdown(("setting", "default", "what it says"), rows)
-
-
-def beside() -> str:
-    return "\n".join(f"- `network.{name}`: {Network.model_fields[name].description}" for name in ("trunk", "encoders"))
 
 
 def weights() -> str:
@@ -101,15 +87,15 @@ def weights() -> str:
 
 
 def of_encoders(name: str) -> str:
-    """A table of docs/encoders.md."""
-    return {"arches": arches, "settings": settings, "beside": beside, "weights": weights}[name]()
+    """A table of docs/algorithms.md."""
+    return {"arches": arches, "weights": weights}[name]()
 
 
 def main() -> None:
     """Write both pages."""
     out = DOCS if figures.REPLACES else figures.OWN
     out.mkdir(exist_ok=True)
-    tables = {"benchmarks.md": lambda name: measured(name, figures.newest), "encoders.md": of_encoders}
+    tables = {"benchmarks.md": lambda name: measured(name, figures.newest), "algorithms.md": of_encoders}
     for page, table in tables.items():
         (out / page).write_text(filled((DOCS / page).read_text(encoding="utf-8"), table), encoding="utf-8")
         print(f"written: {(out / page).relative_to(DOCS.parent)}")

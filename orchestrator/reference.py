@@ -17,8 +17,9 @@ Every field may be left out. Unknown fields are refused with the nearest known n
 On the command line, `--set path.to.field=value` is stronger than the file.
 """
 
-PRESETS_HEAD = """A preset is a name for values, and nothing else depends on it. [presets.md](presets.md) says where
-they come from. The values are for the preset's own tasks; those of `mclean`, `best` and `brc` grow with their number.
+PRESETS_HEAD = """A preset is a name for values, and nothing else depends on it.
+[Algorithms](algorithms.md#start-from-a-preset) says where they come from. The values are for the preset's own tasks;
+those of `mclean`, `best` and `brc` grow with their number.
 """
 _COLUMNS = ("total_steps", "num_envs", "batch_size", "buffer_size", "learning_rate", "actor_hidden", "critic_hidden")
 

@@ -1,4 +1,4 @@
-"""docs/environments.md: every block of it is run."""
+"""docs/environments.md, Gymnasium: every block of it is run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from trainer.envs.suite import SuiteRef
 
 pytestmark = pytest.mark.trainer
 ROOT = Path(__file__).resolve().parents[2]
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / "docs/environments.md").read_text(), re.DOTALL | re.MULTILINE)
+PAGE = (ROOT / "docs/environments.md").read_text().split("## Train on a Gymnasium")[1].split("\n## ")[0]
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 #: The two environments, by the class that a block has.
 CODE = {re.findall(r"^class (\w+)", code, re.MULTILINE)[0]: code for kind, code in BLOCKS if kind == "python"}
 

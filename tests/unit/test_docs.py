@@ -60,11 +60,11 @@ def codes_of(program: str) -> set[int]:
     return {int(code) for code in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)}
 
 
-@pytest.mark.parametrize(("page", "table"), [("benchmarks.md", "measured"), ("encoders.md", "of_encoders")])
+@pytest.mark.parametrize(("page", "table"), [("benchmarks.md", "measured"), ("algorithms.md", "of_encoders")])
 def test_the_tables_of_a_page_are_those_of_today(page: str, table: str) -> None:
     report = runpy.run_path(str(ROOT / "bench/report.py"))
     text = (ROOT / "docs" / page).read_text()
-    assert len(report["PLACE"].findall(text)) > 3
+    assert len(report["PLACE"].findall(text)) > 1
     assert text == report["filled"](text, report[table]), "run bench/report.py --replace"
 
 

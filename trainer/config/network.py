@@ -152,7 +152,7 @@ class EncoderSettings(TrainingSettings):
 
     arch: str = Field(
         "auto",
-        description="Which, by name; auto: nature for pictures, simple3dcnn for clips. docs/encoders.md has all.",
+        description="Which, by name; auto: nature for pictures, simple3dcnn for clips. docs/algorithms.md has all.",
     )
     features: PositiveInt | None = Field(
         None, description="Numbers that it makes of a picture, or of each camera's clip; left out: as many as is usual."

@@ -102,7 +102,7 @@ class Metaworld(PictureSettings):
 
 
 class Arm(PictureSettings):
-    """An arm of seven joints whose hand is to be at a place when the episode ends (docs/arm.md)."""
+    """An arm of seven joints whose hand is to be at a place when the episode ends (docs/environments.md)."""
 
     KNOWN_CAMERAS: ClassVar[tuple[str, ...]] = ("front", "side", "top")
     USUAL_CAMERAS: ClassVar[tuple[str, ...]] = ("front", "side", "top")

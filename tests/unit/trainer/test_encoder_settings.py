@@ -36,7 +36,8 @@ def test_an_encoder_of_which_nobody_publishes_weights_says_so(name):
 
 
 def test_the_config_of_the_page_is_one():
-    (example,) = re.findall(r"```json\n(.*?)```", (ROOT / "docs/encoders.md").read_text(), re.DOTALL)
+    page = (ROOT / "docs/algorithms.md").read_text().split("## Use pretrained weights")[1]
+    example = re.findall(r"```json\n(.*?)```", page, re.DOTALL)[0]
     training = resolve(TrainingSection.model_validate(json.loads(f"{{{example}}}")["training"]))
     assert training.network.encoder.arch == "r3d18"
     assert training.env.observation == "clips"
