@@ -1,4 +1,4 @@
-"""Write the lists of docs/errors.md anew from each package's `errors.toml`: `python docs/errors.py`, or `--check`."""
+"""Write the page of all errors, and of Slurm's reasons: `python docs/errors.py [OUT]`; default: docs/made/errors.md."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import sys
 from pathlib import Path
 
 from anchorleg.errors import catalogue
+from orchestrator.decisions.reasons import REASONS
 
-PAGE = Path(__file__).with_name("errors.md")
-#: What stands between two of these is ours.
-LIST = re.compile(r"(<!-- errors of (\w+) -->\n).*?(<!-- end of the list -->\n)", re.DOTALL)
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("orchestrator", "trainer", "syncd", "viewer")
 
 
 def rows(package: str) -> list[str]:
-    """A row of the table for each identifier, in the catalogue's order; without a code what is part of another's
+    """A row of the table for each identifier, in the catalogue's order; without a code if it is part of another
     sentence.
     """
     found = []
-    sources = "\n".join(path.read_text(encoding="utf-8") for path in (PAGE.parents[1] / package).rglob("*.py"))
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / package).rglob("*.py"))
     tree = importlib.import_module(f"{package}.errors")
     for kind, sentences in catalogue(package).items():
         while not hasattr(tree, kind):  # it stands beside what raises it, which may need torch
@@ -31,20 +31,24 @@ def rows(package: str) -> list[str]:
     return found
 
 
-def written(page: str) -> str:
-    """`page` with its lists as they should be."""
-
-    def listed(found: re.Match[str]) -> str:
-        has_any = (PAGE.parents[1] / found[2] / "errors.toml").exists()
-        table = ["", "| identifier | code | sentence |", "| --- | --- | --- |", *rows(found[2]), ""] if has_any else []
-        return found[1] + "".join(f"{line}\n" for line in table) + found[3]
-
-    return LIST.sub(listed, page)
+def page() -> str:
+    """The page, as Markdown."""
+    lines = ["# All errors", "", "Exit codes and remedies: [troubleshooting](../troubleshooting.md)."]
+    for package in PACKAGES:
+        lines += ["", f"## `{package}`", "", "| identifier | code | sentence |", "| --- | --- | --- |", *rows(package)]
+    lines += [
+        "",
+        "## Slurm's reasons",
+        "",
+        "*waits*: it passes. *person*: you must act. *for ever*: it never runs.",
+        "",
+    ]
+    lines += ["| Slurm says | | in words: job 12 … |", "| --- | --- | --- |"]
+    lines += [f"| `{code}` | {reason.kind} | {reason.words} |" for code, reason in REASONS.items()]
+    return "\n".join([*lines, ""])
 
 
 if __name__ == "__main__":
-    now = PAGE.read_text(encoding="utf-8")
-    if "--check" not in sys.argv:
-        PAGE.write_text(written(now), encoding="utf-8")
-    elif written(now) != now:
-        sys.exit("docs/errors.md: its lists are old: run docs/errors.py")
+    out = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs/made/errors.md"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(page(), encoding="utf-8")

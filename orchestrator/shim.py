@@ -43,7 +43,7 @@ RECORD_WAITS_S = (0.2, 0.5, 1.0, 2.0)
 SHIM_FAILED = 70
 #: As the trainer ends where no checkpoint can be told to be good.
 DAMAGED = 3
-#: Of a trainer whose rank was killed (docs/errors.md): the kernel may have done so, for memory.
+#: Of a trainer whose rank was killed (docs/troubleshooting.md): the kernel may have done so, for memory.
 RANKS_LOST = 8
 
 

@@ -107,7 +107,7 @@ _LACKED_ANYWHERE = re.compile(
 #: What a node does not have. Where the controller's machine has it, it may be the node's fault.
 _LACKED_THERE = re.compile(r"there is no .+: set \"python\"|\S could not be started on |can't open file ")
 LAST_LINES = 5
-#: Of the trainer (docs/errors.md): a config, checkpoints or a combination of both that it cannot use.
+#: Of the trainer (docs/troubleshooting.md): a config, checkpoints or a combination of both that it cannot use.
 _TRAINERS_OWN = frozenset({2, 3, 4})
 #: Our own reasons to cancel a job for which its node could do nothing. They say how the attempt ended, too.
 LAUNCH_FAILED = "its node failed to start it"

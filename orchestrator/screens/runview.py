@@ -2,7 +2,7 @@
 files; `status`, `explain`, `goodput`, their `--json`, the board and the page are renderings of it.
 
 Times are unix seconds by the controller's clock, durations seconds; None: not known (yet). The fields are documented
-for users in docs/status.md.
+for users in docs/watching.md.
 """
 
 from __future__ import annotations

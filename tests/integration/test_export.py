@@ -33,7 +33,7 @@ from trainer.exporting.export import export
 pytestmark = pytest.mark.trainer
 ROOT = Path(__file__).resolve().parents[2]
 SUFFIXES = [kind.suffix for kind in files.KINDS]
-PAGE = (ROOT / "docs/export.md").read_text()
+PAGE = (ROOT / "docs/watching.md").read_text()
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def typed(tmp_path, monkeypatch, capsys):
 
 
 def snippet(title):
-    """The Python under a title of docs/export.md."""
+    """The Python under a title of docs/watching.md."""
     section = re.split(r"^##+ ", PAGE, flags=re.MULTILINE)
     (found,) = [part for part in section if part.startswith(f"{title}\n")]
     return re.findall(r"```python\n(.*?)```", found, re.DOTALL)[0]

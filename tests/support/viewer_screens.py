@@ -1,4 +1,4 @@
-"""The pictures of docs/viewer.md: the page of a run that is written here, in Debian's Chromium.
+"""The pictures of docs/watching.md: the page of a run that is written here, in Debian's Chromium.
 
 `python tests/support/viewer_screens.py` writes them into docs/images.
 """
@@ -39,12 +39,9 @@ CONTROLLER = "process 4657 on login1 (`start`, since 06:12:05)"
 TOKEN = 43 * "t"
 #: A page has few colours: so a picture of it has some tens of kB.
 COLOURS = 200
-#: name → (width, dark, the panels that are shown; none: the first screen)
+#: name → (width, dark, the panels that are shown)
 SCREENS: dict[str, tuple[int, bool, tuple[str, ...]]] = {
-    "viewer-slots": (1000, False, ("Moment", "Slots")),
     "viewer-jobs": (1000, True, ("Jobs", "Curves")),
-    "viewer-tables": (1000, False, ("Tasks", "Evaluations", "Contributors", "Policies")),
-    "viewer-phone": (360, False, ()),
 }
 
 
@@ -69,11 +66,9 @@ def a_shown_run(folder: Path, now: float) -> Path:
 
 
 def picture(page: Any, panels: tuple[str, ...]) -> bytes:
-    """A PNG of the first screen, or of these panels, one below the other."""
+    """A PNG of these panels, one below the other."""
     page.locator('[data-panel="Curves"] canvas').wait_for()
     page.wait_for_function("document.querySelector('.chart canvas').width > 300")
-    if not panels:
-        return bytes(page.screenshot())
     boxes = [page.locator(f'[data-panel="{name}"]').bounding_box() for name in panels]
     top, bottom = min(box["y"] for box in boxes), max(box["y"] + box["height"] for box in boxes)
     clip = {"x": 0, "y": top - 8, "width": page.viewport_size["width"], "height": bottom - top + 16}

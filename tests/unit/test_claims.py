@@ -21,7 +21,7 @@ from trainer.sharing import ingest, notice, reader, selection
 from trainer.training.features import wandb as curves
 from trainer.training.features.inflow import intake
 from trainer.tuning import training as tuning
-from viewer.server import http, serve
+from viewer.server import http
 
 ROOT = Path(__file__).resolve().parents[2]
 #: What nothing of this was ever run on.
@@ -66,14 +66,13 @@ def test_the_readme_says_what_was_not_tested() -> None:
         ("contributions.md", f"no learner was heard of for {WORDS[selection.STALE_S // 60]} minutes"),
         ("shared-folder.md", f"our actors stop at {incoming.MAX_WAITING} segments"),
         ("shared-folder.md", f"what is no segment, {WORDS[incoming.ABANDONED_S // 60]} minutes"),
-        ("viewer.md", f"is let go after {WORDS[int(serve.PONG_WITHIN_S // 60)]} minutes"),
-        ("status.md", f"`--watch` looks again every {WORDS[int(WATCH_S)]} seconds"),
+        ("watching.md", f"`--watch` refreshes it every {WORDS[int(WATCH_S)]} seconds"),
         ("trust.md", f"a mirror has {capacity.MAX_SLOTS:,} slots, {MAX_FILES:,} files and"),
         ("trust.md", f"files and {capacity.MAX_BYTES // (1024 * MIB)} GiB at most, and"),
         ("trust.md", f"and {layout.FREE_BYTES // (1024 * MIB)} GiB (on a small disk {100 * layout.FREE_SHARE:.0f} %)"),
         ("trust.md", f"{manifest.MAX_RAW_BYTES // MIB} MiB of weights at most, {manifest.MAX_GROWTH} times what"),
         ("trust.md", f"{MAX_FILES:,} files and {arrivals.MAX_VERDICTS:,} verdicts wait at most"),
-        ("looking.md", {1.1: "unless others are a tenth faster"}[tuning.WORTH_CHANGING]),
+        ("watching.md", {1.1: "unless others are a tenth faster"}[tuning.WORTH_CHANGING]),
     ],
 )  # fmt: skip
 def test_a_number_in_a_sentence_is_the_codes(name: str, sentence: str) -> None:

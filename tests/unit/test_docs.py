@@ -13,6 +13,7 @@ import typer
 from orchestrator import errors
 from orchestrator.cli import app
 from orchestrator.reference import config_reference
+from orchestrator.screens.runview import STATES
 from syncd import errors as syncd_errors
 from trainer import errors as trainer_errors
 from trainer.sharing.segment import Reason
@@ -50,13 +51,19 @@ def test_every_exit_code_of_the_viewer_has_its_row() -> None:
 
 
 def test_every_reason_to_refuse_a_segment_is_explained() -> None:
-    section = (ROOT / "docs/errors.md").read_text().split("## Why a segment was refused")[1].split("\n## ")[0]
+    section = (ROOT / "docs/troubleshooting.md").read_text().split("## Why a segment was refused")[1].split("\n## ")[0]
     assert {reason.value for reason in Reason} <= set(re.findall(r"`(\w+)`", section))
 
 
+def test_every_state_of_a_slot_is_explained() -> None:
+    section = (ROOT / "docs/troubleshooting.md").read_text().split("## States of a slot")[1].split("\n## ")[0]
+    named = {word for cell in re.findall(r"^\| ([a-z ,]+) \|", section, re.MULTILINE) for word in cell.split(", ")}
+    assert named == {"state", *STATES}
+
+
 def codes_of(program: str) -> set[int]:
-    page = (ROOT / "docs/errors.md").read_text()
-    section = page.split(f"## `{program}`")[1].split("\n## ")[0]
+    page = (ROOT / "docs/troubleshooting.md").read_text()
+    section = page.split(f"## Exit codes of `{program}`")[1].split("\n## ")[0]
     return {int(code) for code in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)}
 
 

@@ -68,7 +68,7 @@ class Algorithm(ABC):
     """
 
     METRICS: ClassVar[tuple[str, ...]]
-    """The names of what an update measures, as rows of metrics and TensorBoard have them: `docs/metrics.md` says what
+    """The names of what an update measures, as rows of metrics and TensorBoard have them: `docs/watching.md` says what
     each means. A new one stands here, and among what `update` hands to `metrics`.
     """
     policy: PolicyNet

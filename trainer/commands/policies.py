@@ -126,7 +126,7 @@ def export(
     """Write a policy as one file that runs without Anchorleg, and check that it does what the policy does.
 
     It takes observations as the environment gives them and the number of the task, and gives actions from -1 to 1,
-    or a choice from 0 on. docs/export.md shows how to use it.
+    or a choice from 0 on. docs/watching.md shows how to use it.
     """
     from rich.console import Console
 

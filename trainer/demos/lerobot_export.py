@@ -33,7 +33,7 @@ CHUNK_FILES = 1000
 _LEAST_FRAMES, _MOST_FRAMES, _POWER, _SIDE = 100, 10_000, 0.75, 150
 #: What a licence is called where everybody knows it by its name.
 _LICENCE_NAME = re.compile(r"[A-Za-z0-9.-]+")
-#: docs/export.md, "Other environments".
+#: docs/watching.md, "Other environments".
 _UNITS = (
     "An action is a row of numbers from -1 to 1 (the environment's own: `low + (action + 1) / 2 * (high - low)`), or a "
     "choice, counted from 0."

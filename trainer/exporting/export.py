@@ -1,7 +1,7 @@
 """One policy into one file: made, written beside its place, read back, compared, and only then put there.
 
 Each of the three kinds is a whole policy: weights, what is computed with them (`.onnx`, `.pt2`; for `.safetensors` it
-is in docs/export.md), and the card. None of them names a folder or a line of source of the machine that made it.
+is in docs/watching.md), and the card. None of them names a folder or a line of source of the machine that made it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Scene files: read, checked, kept. Strangers write them, so nothing of one is believed before it was looked at.
 
 A file is gzip of `u32 length, little endian | header, JSON | zeros up to a multiple of 4 | binary`, named by its own
-sha256. docs/viewer.md has the fields of the header.
+sha256. The header has `version`, `bodies` (names, in the order of the poses), `geoms`, `meshes` and `camera`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""docs/status.md names what `--json` has, and what each of Slurm's reasons means."""
+"""docs/watching.md names what `--json` has, and the made page of errors what each of Slurm's reasons means."""
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from orchestrator.decisions.reasons import REASONS
 from orchestrator.screens.explain import Explanation
 from orchestrator.screens.runview import ExcludedNode, Forecast, QueueView, RunView, SlotScore, SlotView, SuccessorView
 
-PAGE = (Path(__file__).parents[3] / "docs" / "status.md").read_text()
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = (DOCS / "watching.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -22,4 +24,5 @@ def test_every_field_of_the_json_is_on_the_page(model: type[RunView]) -> None:
 
 def test_every_reason_is_on_the_page() -> None:
     rows = [f"| `{code}` | {reason.kind} | {reason.words} |\n" for code, reason in REASONS.items()]
-    assert [row for row in rows if row not in PAGE] == []
+    page = runpy.run_path(str(DOCS / "errors.py"))["page"]()
+    assert [row for row in rows if row not in page] == []

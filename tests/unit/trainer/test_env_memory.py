@@ -59,7 +59,7 @@ def test_the_guides_machines_are_given_what_its_table_says(host, wanted):
 
 
 def test_the_page_says_what_the_rule_gives_these_machines():
-    page = (Path(__file__).parents[3] / "docs/looking.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs/watching.md").read_text(encoding="utf-8")
     rows = re.findall(
         r"^\| [^|]+ \| (\d+)(?: to (\d+))? \| (\d+)(?: to (\d+))? GB \| (\d+)(?: to (\d+))? \|$", page, re.MULTILINE
     )

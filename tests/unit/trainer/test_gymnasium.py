@@ -251,7 +251,7 @@ def test_every_choice_has_one_number(space, count):
     assert all(space.contains(one) for one in found)
     assert len({np.asarray(one).tobytes() for one in found}) == count
     if not isinstance(space, spaces.Discrete):
-        page = (Path(__file__).parents[3] / "docs/export.md").read_text()
+        page = (Path(__file__).parents[3] / "docs/watching.md").read_text()
         (lines,) = re.findall(r"```python\n(def choices_of.*?)```", page, re.DOTALL)
         of_page = {"np": np}
         exec(lines, of_page)
