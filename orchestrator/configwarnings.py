@@ -34,8 +34,8 @@ def idle_gpus(config: RunConfig) -> Judgement | None:
     uses = f"{used} ranks use {used} GPUs" if used > 1 else "the trainer uses one GPU of a job"
     return warning(
         f"slurm.gpus: {config.slurm.gpus}: {uses}, and {others}",
-        f"Set it to {used}, and slots to the number of GPUs that you want to use; docs/ranks.md says when one slot on "
-        "several GPUs is faster",
+        f"Set it to {used}, and slots to the number of GPUs that you want to use; docs/cluster.md says when one slot "
+        "on several GPUs is faster",
     )
 
 

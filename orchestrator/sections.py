@@ -188,7 +188,7 @@ class RelaySection(Section):
     preemption_notice: Literal["none", "aws", "gcp", "auto"] = Field(
         "none",
         description="Whose notice that this machine is taken away has every local job save and end; auto: AWS's or "
-        "Google's, whichever answers. Needs executor local. See docs/cloud.md.",
+        "Google's, whichever answers. Needs executor local. See docs/cluster.md.",
     )
     failure_budget: int = Field(6, ge=1, description="So many failures in a row without a new checkpoint stop a slot.")
     retry_delays_seconds: list[Annotated[float, Field(ge=0, le=86400, allow_inf_nan=False)]] = Field(

@@ -10,6 +10,7 @@ import pytest
 
 from orchestrator import failover
 from orchestrator.decisions import nodes, requests, sightings
+from orchestrator.hosts import notice as clouds
 from orchestrator.run import lease
 from orchestrator.screens.status import WATCH_S
 from syncd.laptop import capacity
@@ -43,12 +44,13 @@ def test_the_readme_says_what_was_not_tested() -> None:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("cluster.md", f"from another one once it was silent for {LEASE_MIN} minutes"),
+        ("cluster.md", f"from another machine once it has been silent for {LEASE_MIN} minutes"),
         ("cluster.md", f"has seen nothing of a controller for {WORDS[failover.SILENT_S // 60]} minutes"),
         ("cluster.md", f"no sign of life for {WORDS[sightings.HEARTBEAT_SILENT_S // 60]} minutes"),
         ("cluster.md", f"after {WORDS[sightings.BEGIN_STALLS]} times `relay.stall_seconds`"),
         ("cluster.md", f"and for {WORDS[int(sightings.TIMES_USUAL)]} times its usual pause"),
         ("cluster.md", f"out of sight for {WORDS[requests.BLIND_LONG_S // 60]} minutes"),
+        ("cluster.md", f"metadata service every {WORDS[int(clouds.LOOK_S)]} seconds"),
         ("cluster.md", f"sent every {curves.TRANSMIT_S} s"),
         ("cluster.md", f"up to {curves.FLUSH_S:.0f} s for what is under way"),
         ("architecture.md", f"stood still for {lease.TTL_S:.0f} s on the *observer's* monotonic clock"),

@@ -144,7 +144,7 @@ class AlgorithmSettings(TrainingSettings):
     shards: Annotated[int, Field(ge=1, le=256)] = Field(
         1,
         description="Parts of each update whose gradients are computed one by one, so that several processes may share "
-        "them (docs/ranks.md); any number of processes that divides it trains the same numbers.",
+        "them (docs/cluster.md); any number of processes that divides it trains the same numbers.",
     )
 
     def findings(self, env: EnvSettings, network: Network, num_envs: int, total_steps: int) -> Iterator[SettingFinding]:

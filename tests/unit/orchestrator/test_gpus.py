@@ -86,7 +86,7 @@ def test_a_trainer_that_uses_one_gpu_does_not_need_two() -> None:
     assert warnings_of(parse_config({"slurm": {"gpus": 2}}, "c")) == [
         (
             "slurm.gpus: 2: the trainer uses one GPU of a job, and the other one stays idle. Set it to 1, and slots to "
-            "the number of GPUs that you want to use; docs/ranks.md says when one slot on several GPUs is faster."
+            "the number of GPUs that you want to use; docs/cluster.md says when one slot on several GPUs is faster."
         )
     ]
     assert warnings_of(parse_config({"slurm": {"gpus": 2}, "command": ["python3", "two.py"]}, "c")) == []
