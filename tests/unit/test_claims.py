@@ -22,6 +22,7 @@ from trainer.sharing import ingest, notice, reader, selection
 from trainer.training.features import wandb as curves
 from trainer.training.features.inflow import intake
 from trainer.tuning import training as tuning
+from viewer import pacing
 from viewer.server import http
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,6 +69,8 @@ def test_the_readme_says_what_was_not_tested() -> None:
         ("contributions.md", f"no learner was heard of for {WORDS[selection.STALE_S // 60]} minutes"),
         ("shared-folder.md", f"our actors stop at {incoming.MAX_WAITING} segments"),
         ("shared-folder.md", f"what is no segment, {WORDS[incoming.ABANDONED_S // 60]} minutes"),
+        ("troubleshooting.md", f"after {WORDS[sightings.BEGIN_STALLS]} times `relay.stall_seconds`"),
+        ("watching.md", {50: "at most a fiftieth of a core"}[int(pacing.REST)]),
         ("watching.md", f"`--watch` refreshes it every {WORDS[int(WATCH_S)]} seconds"),
         ("trust.md", f"a mirror has {capacity.MAX_SLOTS:,} slots, {MAX_FILES:,} files and"),
         ("trust.md", f"files and {capacity.MAX_BYTES // (1024 * MIB)} GiB at most, and"),

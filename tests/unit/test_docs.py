@@ -55,6 +55,16 @@ def test_every_reason_to_refuse_a_segment_is_explained() -> None:
     assert {reason.value for reason in Reason} <= set(re.findall(r"`(\w+)`", section))
 
 
+def test_each_sentence_that_the_page_on_troubles_quotes_is_said_somewhere() -> None:
+    rows = re.findall(r"^\| (.*?) \|", (ROOT / "docs/troubleshooting.md").read_text(), re.MULTILINE)
+    quoted = [words for row in rows for words in re.findall(r'"([^"]+)"', row)]
+    assert len(quoted) > 6
+    packages = [ROOT / package for package in ("orchestrator", "trainer", "syncd", "viewer")]
+    files = [path for folder in packages for end in ("*.toml", "*.py", "*.js") for path in folder.rglob(end)]
+    said = "\n".join(path.read_text() for path in files)
+    assert [words for words in quoted if words not in said] == []
+
+
 def test_every_state_of_a_slot_is_explained() -> None:
     section = (ROOT / "docs/troubleshooting.md").read_text().split("## States of a slot")[1].split("\n## ")[0]
     named = {word for cell in re.findall(r"^\| ([a-z ,]+) \|", section, re.MULTILINE) for word in cell.split(", ")}
