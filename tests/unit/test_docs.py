@@ -77,7 +77,7 @@ def codes_of(program: str) -> set[int]:
     return {int(code) for code in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)}
 
 
-@pytest.mark.parametrize(("page", "table"), [("benchmarks.md", "measured"), ("algorithms.md", "of_encoders")])
+@pytest.mark.parametrize(("page", "table"), [("benchmarks.md", "ratios"), ("algorithms.md", "of_encoders")])
 def test_the_tables_of_a_page_are_those_of_today(page: str, table: str) -> None:
     report = runpy.run_path(str(ROOT / "bench/report.py"))
     text = (ROOT / "docs" / page).read_text()
@@ -87,8 +87,18 @@ def test_the_tables_of_a_page_are_those_of_today(page: str, table: str) -> None:
 
 def test_a_page_whose_figures_nobody_measured_is_refused() -> None:
     report = runpy.run_path(str(ROOT / "bench/report.py"))
-    with pytest.raises(SystemExit, match=r"asks for steping, and there is no .*/bench/results/steping.csv"):
+    with pytest.raises(SystemExit, match=r"asks for steping, and bench/report\.toml has no such table"):
         report["filled"]("## Stepping\n\n<!-- steping -->\n<!-- end -->\n")
+    for where, missing in (({"of": "steping"}, "there is no"), ({"of": "stepping", "envs": "11"}, "has no row with")):
+        report["SPEC"]["tables"]["stepping"] = [{"what": "", "says": "{a[steps_s]}", "a": where}]
+        with pytest.raises(SystemExit, match=missing):
+            report["ratios"]("stepping")
+
+
+def test_the_list_of_the_raw_figures_has_each_of_them() -> None:
+    report, results = runpy.run_path(str(ROOT / "bench/report.py")), ROOT / "bench/results"
+    assert {path.stem for path in results.glob("*.csv")} - {"machines"} == set(report["SPEC"]["figures"])
+    assert (results / "README.md").read_text() == report["listing"](), "run bench/report.py --replace"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
