@@ -108,6 +108,7 @@ def listing() -> str:
     rows = [
         (f"[{name}]({name}.csv)", script_of(name), what, machine_of(figures.committed(name)))
         for name, (_, what) in sorted(SPEC["figures"].items())
+        if figures.committed(name).exists()
     ]
     return f"{LISTED}\n{markdown(('file', 'script', 'what', 'machine'), rows)}\n"
 

@@ -20,7 +20,12 @@ from trainer.sharing.segment import Reason
 from viewer import errors as viewer_errors
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [*sorted(ROOT.glob("*.md")), ROOT / "examples/README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *ROOT.glob("*.md"),
+    *(ROOT / "docs").glob("*.md"),
+    ROOT / "examples/README.md",
+    ROOT / "bench/results/README.md",
+]
 
 
 def test_the_config_reference_is_what_the_command_prints() -> None:
@@ -97,7 +102,7 @@ def test_a_page_whose_figures_nobody_measured_is_refused() -> None:
 
 def test_the_list_of_the_raw_figures_has_each_of_them() -> None:
     report, results = runpy.run_path(str(ROOT / "bench/report.py")), ROOT / "bench/results"
-    assert {path.stem for path in results.glob("*.csv")} - {"machines"} == set(report["SPEC"]["figures"])
+    assert {path.stem for path in results.glob("*.csv")} - {"machines"} <= set(report["SPEC"]["figures"])
     assert (results / "README.md").read_text() == report["listing"](), "run bench/report.py --replace"
 
 
@@ -108,7 +113,7 @@ def test_no_page_shows_what_should_have_been_filled_in(page: Path) -> None:
 
 
 def test_the_page_on_the_architecture_can_be_read_in_one_go() -> None:
-    assert len((ROOT / "docs/architecture.md").read_text().split()) <= 4000
+    assert len((ROOT / "docs/architecture.md").read_text().split()) <= 3600
 
 
 def test_each_stop_of_a_walk_is_a_file_of_today() -> None:
