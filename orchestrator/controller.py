@@ -377,8 +377,11 @@ class Controller:
 
     def _event(self, kind: str, **facts: Any) -> None:
         self._untold.append({"kind": kind, "now": self._now(), **facts})
-        more = "  ".join(f"{key}={value}" for key, value in facts.items() if value not in {None, ""} and key != "token")
-        self._say(f"{kind}  {more}")
+        shown = {
+            key: value for key, value in facts.items() if value not in {None, ""} and not key.endswith(("token", "_at"))
+        }
+        more = (f"{key.removesuffix('_id').replace('_', ' ')} {value}" for key, value in shown.items())
+        self._say("  ".join([kind, *more]))
         with suppress(OSError):  # a full disk: the next save tells it, or says that it cannot
             self._tell()
 
