@@ -15,7 +15,7 @@ Python process for each login, network folders, a learner that trains beside it,
 The claims, from before the first run: p99 of the verdicts below 60 s; the backlog below a minute's segments; a Jain
 index of at least 0.9 over the honest ones' accepted rows; nothing malformed, stale, replayed or forged enters (each
 contributor's first 20 segments are all simulated again; a liar of long standing gets in ten times on average before it
-is found: docs/contributions.md); after the outage all are back within 60 s and have their verdict within 150 s, and no
+is found: docs/laptops.md); after the outage all are back within 60 s and have their verdict within 150 s, and no
 second sees more than 60 logins.
 """
 

@@ -1,5 +1,5 @@
-"""Every line of docs/together.md is typed as it stands: four jobs of a group, two laptops, and a friend's jobs, on one
-real Slurm and a real sshd. And what a user would look at afterwards.
+"""Every line of docs/laptops.md's section on accounts is typed as it stands: four jobs of a group, two laptops, and a
+friend's jobs, on one real Slurm and a real sshd. And what a user would look at afterwards.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from trainer.sharing.journal import Taken, TakenFromPeer, of_line
 
 pytestmark = [pytest.mark.slurm, pytest.mark.trainer, pytest.mark.long]
 
-PAGE = Path(__file__).parents[2] / "docs" / "together.md"
+PAGE = (Path(__file__).parents[2] / "docs" / "laptops.md").read_text(encoding="utf-8")
+SECTION = PAGE.split("\n## Share with accounts")[1].split("\n## ")[0]
 LINE = re.compile(r"^(ann|laptop|second|eve)\$ (.+)$", re.MULTILINE)
 CONFIG = re.compile(r"```json\n(.+?)```", re.DOTALL)
 LEFT_RUNNING = ("syncd watch", "trainer actors")
@@ -76,7 +77,7 @@ class World:
         self.numbers = itertools.count()
         self.typed: dict[str, subprocess.Popen[bytes]] = {}
         self.said: dict[str, Path] = {}
-        mine, friends = (json.loads(self.here(text)) for text in CONFIG.findall(PAGE.read_text(encoding="utf-8")))
+        mine, friends = (json.loads(self.here(text)) for text in CONFIG.findall(SECTION))
         self.write("ann", "cluster_config.json", {**mine, **SMALL, "training": TRAINING})
         self.write("eve", "actors.json", {**friends, **SMALL, "actors": {**friends["actors"], "num_envs": 1}})
 
@@ -185,7 +186,7 @@ def world(private_slurm: PrivateSlurm, tmp_path: Path) -> Iterator[World]:
 
 
 def test_four_jobs_two_laptops_and_a_friend_come_to_the_end_of_a_run(world: World) -> None:
-    lines = LINE.findall(PAGE.read_text(encoding="utf-8"))
+    lines = LINE.findall(SECTION)
     gives = lines.index(("ann", "syncd contributors /group/mt10/shared_weights")) - 1
     for who, line in lines[:gives]:
         world.type(who, line)

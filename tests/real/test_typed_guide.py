@@ -1,6 +1,6 @@
 """Every command line of the cluster-and-laptop guide, in its order, with our names, on a real Slurm and a real sshd.
 
-The guide's tunnel is not here: the viewer takes its place (docs/together.md). `git pull` and activating `.venv` are
+The guide's tunnel is not here: the viewer takes its place (docs/laptops.md). `git pull` and activating `.venv` are
 about a checkout, and lines that only open a shell on the cluster are what `cluster` means here. `ssh-copy-id`, which
 asks for a password, is typed in `test_setup.py`.
 """

@@ -17,10 +17,10 @@ from syncd.laptop import capacity
 from syncd.shared import incoming, layout, manifest
 from syncd.wire import arrivals, protocol
 from syncd.wire.arrivals import MAX_FILES
+from trainer.buffers.contributed import MAX_SHARE
 from trainer.evaluation import process as evaluating
-from trainer.sharing import ingest, notice, reader, selection
+from trainer.sharing import selection, spotcheck
 from trainer.training.features import wandb as curves
-from trainer.training.features.inflow import intake
 from trainer.tuning import training as tuning
 from viewer import pacing
 from viewer.server import http
@@ -31,6 +31,7 @@ NEVER_RUN = ("macOS", "Apptainer", "several GPUs", "network folders", "wandb.ai"
 #: Numbers in words, as the pages have them.
 WORDS = {1: "once", 2: "two", 3: "three", 5: "five", 10: "ten", 12: "twelve"}
 MIB = 2**20
+SECURITY = "../SECURITY.md"
 OUT, AT_ONCE = WORDS[nodes.EXCLUDED_S // 3600], WORDS[nodes.NODES_AT_ONCE]
 PING_S, DEAD_S = protocol.PING_EVERY_S, protocol.DEAD_AFTER_S
 LEASE_MIN = WORDS[lease.TTL_S // 60]
@@ -59,24 +60,20 @@ def test_the_readme_says_what_was_not_tested() -> None:
         ("architecture.md", f"says nothing for {WORDS[evaluating.SILENCE_S // 60]} minutes, is made once more"),
         ("architecture.md", f"ping every {PING_S:.0f} s and give the other up after {DEAD_S:.0f} s"),
         ("architecture.md", f"HTTP serves {WORDS[len((*http.FILES, *http.AGENTS))]} fixed files"),
-        ("contributions.md", f"looks {WORDS[int(reader.ROUND_S)]} a second, reads, and judges it"),
-        ("contributions.md", f"The learner looks for it {WORDS[int(reader.ROUND_S)]} a second"),
-        ("contributions.md", f"judges {ingest.JUDGED_A_ROUND} segments a second at most"),
-        ("contributions.md", f"holds {ingest.MAX_READY_ROWS:,} good rows at most"),
-        ("contributions.md", f"At the end of a vector step, {WORDS[int(intake.TAKE_EVERY_S)]} a second at most"),
-        ("contributions.md", f"At most {incoming.MAX_WAITING} segments of one account wait"),
-        ("contributions.md", f"it can use in the last {WORDS[notice.LATELY_S // 60]} minutes"),
-        ("contributions.md", f"no learner was heard of for {WORDS[selection.STALE_S // 60]} minutes"),
-        ("shared-folder.md", f"our actors stop at {incoming.MAX_WAITING} segments"),
-        ("shared-folder.md", f"what is no segment, {WORDS[incoming.ABANDONED_S // 60]} minutes"),
         ("troubleshooting.md", f"after {WORDS[sightings.BEGIN_STALLS]} times `relay.stall_seconds`"),
         ("watching.md", {50: "at most a fiftieth of a core"}[int(pacing.REST)]),
+        ("laptops.md", f"At most {incoming.MAX_WAITING} segments of one account wait"),
+        ("laptops.md", f"no learner has been heard of for {WORDS[selection.STALE_S // 60]} minutes"),
+        ("laptops.md", f"what is no segment, {WORDS[incoming.ABANDONED_S // 60]} minutes"),
+        ("laptops.md", f"together make up at most {100 * MAX_SHARE:.0f} % of each task's rows"),
+        ("laptops.md", f"within {spotcheck.TOLERANCE} on others"),
+        ("laptops.md", f"The first {spotcheck.FIRST} episodes of each contributor"),
         ("watching.md", f"`--watch` refreshes it every {WORDS[int(WATCH_S)]} seconds"),
-        ("trust.md", f"a mirror has {capacity.MAX_SLOTS:,} slots, {MAX_FILES:,} files and"),
-        ("trust.md", f"files and {capacity.MAX_BYTES // (1024 * MIB)} GiB at most, and"),
-        ("trust.md", f"and {layout.FREE_BYTES // (1024 * MIB)} GiB (on a small disk {100 * layout.FREE_SHARE:.0f} %)"),
-        ("trust.md", f"{manifest.MAX_RAW_BYTES // MIB} MiB of weights at most, {manifest.MAX_GROWTH} times what"),
-        ("trust.md", f"{MAX_FILES:,} files and {arrivals.MAX_VERDICTS:,} verdicts wait at most"),
+        (SECURITY, f"a mirror has {capacity.MAX_SLOTS:,} slots, {MAX_FILES:,} files and"),
+        (SECURITY, f"files and {capacity.MAX_BYTES // (1024 * MIB)} GiB at most, and"),
+        (SECURITY, f"and {layout.FREE_BYTES // (1024 * MIB)} GiB (on a small disk {100 * layout.FREE_SHARE:.0f} %)"),
+        (SECURITY, f"{manifest.MAX_RAW_BYTES // MIB} MiB of weights at most, {manifest.MAX_GROWTH} times what"),
+        (SECURITY, f"{MAX_FILES:,} files and {arrivals.MAX_VERDICTS:,} verdicts wait at most"),
         ("watching.md", {1.1: "unless others are a tenth faster"}[tuning.WORTH_CHANGING]),
     ],
 )  # fmt: skip
@@ -84,8 +81,8 @@ def test_a_number_in_a_sentence_is_the_codes(name: str, sentence: str) -> None:
     assert sentence in " ".join((ROOT / "docs" / name).read_text(encoding="utf-8").split())
 
 
-def test_each_test_that_the_page_of_trust_names_is_there() -> None:
-    page = (ROOT / "docs" / "trust.md").read_text(encoding="utf-8")
+def test_each_test_that_the_page_on_security_names_is_there() -> None:
+    page = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
     files = {path.name: path for path in (ROOT / "tests").rglob("*.py")}
     for named in re.findall(r"`((?:tests/)?[\w/]+\.py)`", page):
         assert Path(named).name in files, named

@@ -169,7 +169,7 @@ def test_a_learner_that_came_of_a_liars_rows_is_told_of(tmp_path, step, who, is_
     assert intake._remove(state(250), "mallory")
     said = said_by(intake)
     words = "what slot 0 had learned, taken over at step 250, came of rows of mallory too: only going back to before"
-    assert said == ([f"{words} that step undoes it (docs/trust.md)"] if is_said else [])
+    assert said == ([f"{words} that step undoes it (docs/laptops.md)"] if is_said else [])
 
 
 class Line:

@@ -75,7 +75,7 @@ def unlearn(job: Job, wanted: Literal["never", "ask", "auto"], who: str, say: Ca
         if (found := learned_with(job, who)) is not None:
             say(
                 f"what slot {found[0]} had learned, taken over at step {found[1]:,}, came of rows of {who} too: "
-                "only going back to before that step undoes it (docs/trust.md)"
+                "only going back to before that step undoes it (docs/laptops.md)"
             )
     except OSError as error:  # another slot's journal: nothing of ours waits for it
         why = error.strerror or str(error)
