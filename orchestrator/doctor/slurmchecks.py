@@ -128,7 +128,7 @@ def _unfit(config: RunConfig, slurm: SlurmFacts, row: Partition, names: str) -> 
             _shorter(config, slurm),
         )
     if wanted.gpus > gpus:
-        found = f"a node of {row.name} has {gpus} GPUs; slurm.gpus asks for {wanted.gpus}"
+        found = f"a node of {row.name} has {counted(gpus, 'GPU')}; slurm.gpus asks for {wanted.gpus}"
         yield problem(found, "lower slurm.gpus or choose another partition")
 
 

@@ -61,9 +61,9 @@ def _going_on(asked: StartRequest, executor: str) -> tuple[list[str], Sequence[A
     queue = make_executor(run, run_dir)
     controller = Controller(run, run_dir, Lease.of_nobody(run_dir), queue, poll_s=run.poll_s)
     controller.reactivate()
+    actions = controller.preview(wish_of(asked, wish, time.time()) or wish)  # it takes up the wish
     if controller.over and not is_paused(controller.ledger):
         notes.append(already_finished(config))
-    actions = controller.preview(wish_of(asked, wish, time.time()) or wish)
     if (error := queue.poll().error) is not None:
         notes.append(f"the queue cannot be seen ({error}): nothing would be submitted until it can")
     return notes, actions

@@ -168,6 +168,7 @@ class TestRehearsals:
         after |= {path: path.stat().st_mtime_ns for path in relay.run_dir.glob("[lc]*/*")}
         assert after == before
         assert relay.run("stop", "--now").code == 0
+        assert "is finished" not in relay.run("start", "--dry-run").out
 
 
 class TestTheCommandHook:
