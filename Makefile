@@ -16,7 +16,7 @@ export OMP_NUM_THREADS := 1
 # Else each of a thousand processes that the tests start would compile the packages anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-long test-gpu lint lock bench hour clean
+.PHONY: demo test test-long test-gpu lint docs lock bench hour clean
 
 $(READY): pyproject.toml constraints.txt $(LOCKS)
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13) and "Python 3.11 to 3.13 is needed: make PYTHON=python3.11")'
@@ -46,6 +46,12 @@ test-gpu: $(TESTED)
 	    tests/integration/test_resume_exact.py tests/integration/test_updates_killed.py \
 	    tests/integration/test_group_resume.py tests/integration/test_ranks.py
 
+# The site of the pages: build/site/index.html.
+docs: $(READY)
+	@[ -x $(BIN)/mkdocs ] || sh requirements/install.sh $(VENV) docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo build/site/index.html
+
 lint: $(TESTED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -53,14 +59,15 @@ lint: $(TESTED)
 
 # Pins stay as they are where pyproject.toml and constraints.txt allow it; --upgrade is for UV_FLAGS.
 # hatchling and editables build our own editable install.
-COMPILE = printf 'hatchling\neditables\n' | uv pip compile pyproject.toml - --universal --python-version 3.11 \
-	--no-annotate --no-header --quiet -c constraints.txt
+UNIVERSAL := --universal --python-version 3.11 --no-annotate --no-header --quiet
+COMPILE := printf 'hatchling\neditables\n' | uv pip compile pyproject.toml - $(UNIVERSAL) -c constraints.txt
 lock:
 	cat requirements/base.lock requirements/trainer.lock requirements/torch.lock requirements/test.lock >$(VENV)/all.lock
 	$(COMPILE) --extra trainer --extra dev --generate-hashes $(UV_FLAGS) -o $(VENV)/all.lock
 	$(COMPILE) -c $(VENV)/all.lock -o $(VENV)/base.lock
 	$(COMPILE) -c $(VENV)/all.lock --extra trainer -o $(VENV)/trainer.lock
 	$(PYTHON) requirements/split.py $(VENV)/all.lock $(VENV)/base.lock $(VENV)/trainer.lock
+	echo mkdocs-material | uv pip compile - $(UNIVERSAL) -c $(VENV)/all.lock --generate-hashes -o requirements/docs.lock
 
 # Figures and their page go to bench/out/, which git ignores. `make bench REPLACE=1` replaces the committed ones.
 # bench/hour.py takes seven hours, and bench/mutants.py measures the tests: they are run by themselves. What fails is
