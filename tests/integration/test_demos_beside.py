@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
-pytest.importorskip("imageio_ffmpeg")
+pytest.importorskip("av")
 
 from point_demos import POINTS, recorded
 from slot_digest import slot_digest

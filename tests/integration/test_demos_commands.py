@@ -14,7 +14,7 @@ from daemons import PATIENCE_S
 from relay import REPOSITORY, SUPPORT
 
 pytest.importorskip("torch")
-pytest.importorskip("imageio_ffmpeg")
+pytest.importorskip("av")
 pytest.importorskip("metaworld")
 
 from demos import SIZE, all_of, recorded, settings, silent

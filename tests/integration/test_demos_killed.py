@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch")
-pytest.importorskip("imageio_ffmpeg")
+pytest.importorskip("av")
 
 import demos
 from guillotine import ORDERLY, in_a_fork, killed_at_every_write

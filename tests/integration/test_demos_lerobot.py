@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("torch")
-pytest.importorskip("imageio_ffmpeg")
+pytest.importorskip("av")
 pytest.importorskip("av")
 pytest.importorskip("pyarrow")
 

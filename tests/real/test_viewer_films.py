@@ -16,9 +16,9 @@ from fake_agents import FakeAgent, live_folder, swing
 from needs import need
 
 pytest.importorskip("torch")
-pytest.importorskip("imageio_ffmpeg")
+pytest.importorskip("av")
 
-import imageio_ffmpeg
+import av
 from published import RUN, publish
 
 from trainer.config.section import TrainingSection, resolve
@@ -78,7 +78,5 @@ def test_the_command_of_a_tile_makes_a_film_of_that_agent(pages: Pages, tmp_path
     assert f"{run_id}/0 version 1-2 · step 200" in typed(command, tmp_path)
     [film] = tmp_path.glob("*.mp4")
     assert film.name == f"{run_id.rpartition('-')[0]}-slot0-reach.mp4"
-    assert imageio_ffmpeg.count_frames_and_secs(str(film))[0] == 8 + 20  # the end is held for a second
-    exact = shared / f"v1/runs/{run_id}/0/manifests/000001-000000001.json"
-    assert "version 1-1 · step 100" in typed(f"trainer play '{exact}' --task reach --out old.gif", tmp_path)
-    assert (tmp_path / "old.gif").stat().st_size > 1000
+    with av.open(str(film)) as container:
+        assert sum(1 for _ in container.decode(video=0)) == 8 + 20  # the end is held for a second

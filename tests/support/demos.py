@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import imageio_ffmpeg
+import av
 import numpy as np
 from spots import Spots, SpotSettings
 
@@ -48,16 +48,14 @@ def episode(seed: int, frames: int = 12) -> Any:
 def film(path: Path, frames: Any, fps: float = 10, *, seekable: bool = False) -> Path:
     """An mp4 of [F, 3, H, W], nearly as it is: `moov` at its beginning, so that it can be cut."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    params = ["-movflags", "+faststart", *(["-g", "2"] if seekable else [])]
     height, width = frames.shape[2:]
-    writer = imageio_ffmpeg.write_frames(
-        str(path), (width, height), fps=fps, macro_block_size=2, quality=9, codec="libx264", output_params=params,
-        ffmpeg_log_level="quiet",
-    )  # fmt: skip
-    writer.send(None)
-    for frame in frames:
-        writer.send(np.ascontiguousarray(frame.transpose(1, 2, 0)))
-    writer.close()
+    with av.open(str(path), "w", options={"movflags": "+faststart"}) as container:
+        coder = container.add_stream("libx264", rate=fps, options={"crf": "5", **({"g": "2"} if seekable else {})})
+        coder.width, coder.height, coder.pix_fmt = width, height, "yuv420p"
+        for frame in frames:
+            pixels = np.ascontiguousarray(frame.transpose(1, 2, 0))
+            container.mux(coder.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
+        container.mux(coder.encode())
     return path
 
 

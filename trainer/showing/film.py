@@ -10,6 +10,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -24,26 +25,17 @@ Pixels = npt.NDArray[np.uint8]
 FRAMES_A_SECOND = 40
 #: A GIF tells times in hundredths of a second, browsers slow down below two of them, and each picture is a file's size.
 GIF_FPS = 20
-#: A palette of its own for each picture: one for all would need all of them in memory.
-_GIF_PALETTES = "split[a][b];[a]palettegen=stats_mode=single[p];[b][p]paletteuse=new=1:dither=bayer"
-_CODECS: dict[str, dict[str, Any]] = {
-    ".mp4": {
-        "codec": "libx264",
-        "pix_fmt_out": "yuv420p",  # the only one that browsers and QuickTime play
-        "quality": 7,
-        "output_params": ["-movflags", "+faststart"],
-    },
-    ".gif": {"codec": "gif", "pix_fmt_out": "pal8", "quality": None, "output_params": ["-lavfi", _GIF_PALETTES]},
-}
+#: Of an mp4: the only pixels that browsers and QuickTime play.
+_PIXELS = {".mp4": "yuv420p", ".gif": "pal8"}
 #: Of an mp4 of which single pictures are looked for. Nothing is told of later pictures, so the first is at second 0.
-_SEEKABLE = ["-g", "2", "-bf", "0"]
+_SEEKABLE = {"g": "2", "bf": "0"}
 
 
 def check_place(path: Path) -> None:
     """Errors: ConfigError for a path that cannot be a film's, or whose folder is not there: one made by mistake lies
     anywhere.
     """
-    if path.suffix.lower() not in _CODECS or os.path.isdir(path):
+    if path.suffix.lower() not in _PIXELS or os.path.isdir(path):
         raise ConfigError("film.out-suffix", path=path)
     if not os.path.isdir(path.absolute().parent):
         raise ConfigError("film.no-folder", path=path, folder=path.absolute().parent)
@@ -61,58 +53,78 @@ def film(
     most 20 pictures a second. It appears when the context ends well, whole or not at all. `seekable`: every second
     picture of an mp4 stands for itself, which makes it several times as large.
 
-    Errors: ConfigError where there is no ffmpeg; SaveError where it cannot be written.
+    Errors: SaveError where it cannot be written.
     """
-    import imageio_ffmpeg
+    import av
 
     kind = path.suffix.lower()
     every = max(1, math.ceil(frames_a_second / GIF_FPS)) if kind == ".gif" else 1
-    codec = _CODECS[kind]
+    width, height = (size, size) if isinstance(size, int) else size
     temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{kind}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        open(temporary, "xb").close()  # ffmpeg has too many words for a folder that cannot be written
+        open(temporary, "xb").close()
     except OSError as error:
         raise SaveError("output.unwritable-file", path=path, why=error.strerror) from None
-    writer = imageio_ffmpeg.write_frames(
-        str(temporary),
-        (size, size) if isinstance(size, int) else size,
-        fps=frames_a_second / every,
-        pix_fmt_in="rgb24",
-        macro_block_size=2,
-        ffmpeg_log_level="quiet",  # its lines for a full disk are six; ours is one
-        **{**codec, "output_params": [*codec["output_params"], *(_SEEKABLE if seekable else [])]},
-    )
     shown = 0
-
-    def show(picture: Pixels) -> None:
-        nonlocal shown
-        if shown % every == 0:
-            writer.send(picture)
-        shown += 1
-
     try:
-        try:
-            writer.send(None)
-        except (OSError, RuntimeError) as error:
-            raise ConfigError("film.no-ffmpeg", why=error) from None
-        yield show
-        writer.close()
-        if _frames_in(temporary) != -(-shown // every):  # ffmpeg's end does not say whether all reached the disk
+        with av.open(str(temporary), "w", options={"movflags": "+faststart"} if kind == ".mp4" else {}) as container:
+            stream: Any = container.add_stream(
+                {".mp4": "libx264", ".gif": "gif"}[kind],
+                rate=Fraction(frames_a_second, every),
+                options={"crf": "15", **(_SEEKABLE if seekable else {})} if kind == ".mp4" else {},
+            )
+            even = 2 if kind == ".mp4" else 1
+            stream.width, stream.height, stream.pix_fmt = width + width % even, height + height % even, _PIXELS[kind]
+            palettes = _palettes(width, height, Fraction(every, frames_a_second)) if kind == ".gif" else None
+
+            def show(picture: Pixels) -> None:
+                nonlocal shown
+                if shown % every == 0:
+                    frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
+                    frame.pts, frame.time_base = shown // every, Fraction(every, frames_a_second)
+                    if palettes is None:
+                        frame = frame.reformat(stream.width, stream.height, stream.pix_fmt)
+                    else:
+                        palettes.push(frame)
+                        frame = palettes.pull()
+                    container.mux(stream.encode(frame))
+                shown += 1
+
+            yield show
+            container.mux(stream.encode())
+        if _frames_in(temporary) != -(-shown // every):
             raise SaveError("film.short", path=path)
         os.replace(temporary, path)
-    except OSError as error:  # a full disk ends ffmpeg, and its pipe breaks
-        raise SaveError("film.unwritten", path=path, why=error.strerror or "ffmpeg ended") from None
+    except (OSError, av.FFmpegError) as error:
+        raise SaveError("film.unwritten", path=path, why=error.strerror or error) from None
     finally:
-        writer.close()
         temporary.unlink(missing_ok=True)
+
+
+def _palettes(width: int, height: int, time_base: Fraction) -> Any:
+    """Give each picture a palette of its own: one for all would need all of them in memory."""
+    import av.filter
+
+    graph: Any = av.filter.Graph()
+    source = graph.add_buffer(width=width, height=height, format="rgb24", time_base=time_base)
+    split, palette = graph.add("split"), graph.add("palettegen", "stats_mode=single")
+    used, sink = graph.add("paletteuse", "new=1:dither=bayer"), graph.add("buffersink")
+    source.link_to(split)
+    split.link_to(palette, 0, 0)
+    split.link_to(used, 1, 0)
+    palette.link_to(used, 0, 1)
+    used.link_to(sink)
+    graph.configure()
+    return graph
 
 
 def _frames_in(path: Path) -> int:
     """How many frames can be read from a film; 0 where it is none."""
-    import imageio_ffmpeg
+    import av
 
     try:
-        return int(imageio_ffmpeg.count_frames_and_secs(str(path))[0])
-    except RuntimeError:
+        with av.open(str(path)) as container:
+            return sum(1 for packet in container.demux(video=0) if packet.size)
+    except (av.FFmpegError, IndexError):
         return 0
