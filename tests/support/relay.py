@@ -57,22 +57,26 @@ class Relay:
         total: int = 60,
         pace_s: float = 0.03,
         held_at: int | None = None,
+        own_code: bool = False,
         env: Mapping[str, str] | None = None,
         **config: Any,
     ) -> Relay:
         """A fresh folder "somewhere else" with the program, its data and a config; `config` replaces fields.
 
-        `held_at`: as after `hold_at`, from the beginning.
+        `held_at`: as after `hold_at`, from the beginning. `own_code`: run a copy of the packages, to edit.
         """
         (folder / "data").mkdir(parents=True)
         shutil.copy(PROGRAMS / "count.py", folder)
         (folder / "data" / "pace.txt").write_text(f"{pace_s}\n")
+        code = folder / "code" if own_code else REPOSITORY
+        for name in ("anchorleg", "orchestrator", "trainer", "syncd", "templates") if own_code else ():
+            shutil.copytree(REPOSITORY / name, code / name, ignore=shutil.ignore_patterns("__pycache__"))
         scratch = tempfile.mkdtemp(prefix="al-")
         relay = cls(
             folder,
             {
                 **(env or os.environ),
-                "PYTHONPATH": str(REPOSITORY),
+                "PYTHONPATH": str(code),
                 "XDG_STATE_HOME": str(folder / "state"),
                 "TMPDIR": scratch,
             },
