@@ -1,8 +1,7 @@
 #!/bin/sh
-# install.sh VENV LOCK...: installs requirements/LOCK.lock for each LOCK into VENV, then this checkout where it is not
-# there yet, and prints a line with the time of each.
-# Only wheels whose sums are in the lock are taken: no setup.py runs. uv does it where it is found or can be had, in a
-# fifth of pip's time; it is told of the indexes that pip's configuration names.
+# install.sh VENV LOCK...: installs requirements/LOCK.lock for each LOCK into VENV, then this checkout, and prints a line
+# with the time of each. Only wheels whose sums are in the lock are taken: no setup.py runs. uv does it where it is found
+# or can be had, else pip; uv is told of the indexes that pip's configuration names.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 python=$1/bin/python
@@ -44,8 +43,6 @@ for lock in "$@"; do
     fi
     done_
 done
-[ -x "${python%/*}/orchestrator" ] || {
-    begin anchorleg
-    install --no-deps --no-build-isolation -e "$here/.."
-    done_
-}
+begin anchorleg
+install --no-deps --no-build-isolation -e "$here/.."
+done_

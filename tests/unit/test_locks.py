@@ -59,7 +59,7 @@ def test_each_use_has_all_that_it_needs() -> None:
 
 def test_nothing_is_installed_unchecked_but_a_torch_from_elsewhere_and_this_checkout() -> None:
     script = (ROOT / "requirements/install.sh").read_text()
-    installs = re.findall(r"^ +(?:pip )?install (-[^\n]*)", script, re.MULTILINE)
+    installs = re.findall(r"^ *(?:pip )?install (-[^\n]*)", script, re.MULTILINE)
     unchecked = [words for words in installs if "--require-hashes --only-binary :all: --no-deps" not in words]
     assert unchecked == [
         '-qq --no-compile "$@"',

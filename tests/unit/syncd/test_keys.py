@@ -130,7 +130,7 @@ def give_to_stranger(folder: Path) -> None:
 
 @as_root
 @pytest.mark.parametrize("asked", ["run", "run/shared"])
-def test_whoever_owns_the_shared_folder_names_no_program(tmp_path: Path, asked: str):
+def test_the_owner_of_the_shared_folder_names_no_program(tmp_path: Path, asked: str):
     """Neither by a run.json nor by an environment at a place that is looked into."""
     home, theirs = tmp_path / "home", tmp_path / "theirs"
     (theirs / "run" / "shared" / "v1").mkdir(parents=True)
