@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 DAY_S = 86_400.0
 #: The seeds of the long suite, and of the quick one; `bench/simulator.py` runs as many as it is told.
-SEEDS = 20
+SEEDS = 12
 QUICK_SEEDS = 10
 
 #: Faults, by how often a day they come on a bad cluster (expected number). A seed scales each by its own factor.
