@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # Half of the tests' time is waiting for Slurm, sshd and deadlines: more workers than the two cores of a small machine.
 JOBS ?= 4
-# What the demo needs, and what the tests need besides.
+# What training needs, and what the tests need besides.
 READY := $(VENV)/.ready
 TESTED := $(VENV)/.ready-test
 LOCKS := $(wildcard requirements/*)
@@ -25,11 +25,11 @@ $(READY): pyproject.toml constraints.txt $(LOCKS)
 	@touch $@
 
 $(TESTED): $(READY)
-	@sh requirements/install.sh $(VENV) test
+	@sh requirements/install.sh $(VENV) show test
 	@touch $@
 
 demo: $(READY)
-	@PATH="$(abspath $(BIN)):$$PATH" sh examples/demo.sh
+	@VENV=$(VENV) PATH="$(abspath $(BIN)):$$PATH" sh examples/demo.sh
 
 # In the order of the folders: the long files first, a thousand short unit tests to fill up at the end.
 test: $(TESTED)
@@ -62,11 +62,12 @@ lint: $(TESTED)
 UNIVERSAL := --universal --python-version 3.11 --no-annotate --no-header --quiet
 COMPILE := printf 'hatchling\neditables\n' | uv pip compile pyproject.toml - $(UNIVERSAL) -c constraints.txt
 lock:
-	cat requirements/base.lock requirements/trainer.lock requirements/torch.lock requirements/test.lock >$(VENV)/all.lock
-	$(COMPILE) --extra trainer --extra dev --generate-hashes $(UV_FLAGS) -o $(VENV)/all.lock
+	cd requirements && cat base.lock trainer.lock torch.lock show.lock test.lock >$(abspath $(VENV))/all.lock
+	$(COMPILE) --extra trainer --extra show --extra dev --generate-hashes $(UV_FLAGS) -o $(VENV)/all.lock
 	$(COMPILE) -c $(VENV)/all.lock -o $(VENV)/base.lock
 	$(COMPILE) -c $(VENV)/all.lock --extra trainer -o $(VENV)/trainer.lock
-	$(PYTHON) requirements/split.py $(VENV)/all.lock $(VENV)/base.lock $(VENV)/trainer.lock
+	$(COMPILE) -c $(VENV)/all.lock --extra trainer --extra show -o $(VENV)/show.lock
+	$(PYTHON) requirements/split.py $(foreach lock,all base trainer show,$(VENV)/$(lock).lock)
 	echo mkdocs-material | uv pip compile - $(UNIVERSAL) -c $(VENV)/all.lock --generate-hashes -o requirements/docs.lock
 
 # Figures and their page go to bench/out/, which git ignores. `make bench REPLACE=1` replaces the committed ones.

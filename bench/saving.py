@@ -108,7 +108,7 @@ def saves(run_dir: Path, training: Training, times: int) -> list[tuple[float, fl
 #: What a job of `guide` has imported at its first update, where updates and steps are made in C.
 IMPORTED = (
     "trainer.cli", "trainer.training.begin", "trainer.training.features.progress", "trainer.envs.group",
-    "trainer.algorithms.common.native.update", "metaworld", "torch.utils.tensorboard",
+    "trainer.algorithms.common.native.update", "metaworld",
 )  # fmt: skip
 
 

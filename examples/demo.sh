@@ -7,7 +7,10 @@ run=runs/demo
 
 orchestrator stop --now --config examples/demo.json >/dev/null 2>&1 || true
 rm -rf "$run"
+# What only the curve and the film need comes meanwhile.
+[ -z "${VENV:-}" ] || sh requirements/install.sh "$VENV" show >"$VENV/show.log" 2>&1 &
 orchestrator start --config examples/demo.json --for 0:02:00
+wait
 
 echo
 trainer plot "$run" --out "$run/curve.png"

@@ -1,7 +1,7 @@
-"""Split one lock of everything by who needs it: base, trainer and torch, and the rest for tests (`make lock`).
+"""Split one lock of everything by who needs it: base, torch and trainer, show, and the rest for tests (`make lock`).
 
-`python requirements/split.py ALL.lock BASE.lock TRAINER.lock`: the second and third say what the base and the trainer
-need; the sums are the first's.
+`python requirements/split.py ALL.lock BASE.lock TRAINER.lock SHOW.lock`: the others say what each needs; the sums are
+the first's.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ def entries(path: str) -> dict[str, str]:
     return found
 
 
-everything, base, trainer = (entries(path) for path in sys.argv[1:4])
+everything, base, trainer, show = (entries(path) for path in sys.argv[1:5])
 sets = {
     "base": set(base),
     "torch": {name for name in trainer if TORCH.match(name)},
 }
 sets["trainer"] = set(trainer) - sets["base"] - sets["torch"]
-sets["test"] = set(everything) - set(trainer)
+sets["show"] = set(show) - set(trainer)
+sets["test"] = set(everything) - set(show)
 for lock, names in sets.items():
     (HERE / f"{lock}.lock").write_text("".join(everything[name] for name in everything if name in names))

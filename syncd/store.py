@@ -221,11 +221,13 @@ def read(place: SlotPlace, manifest: Manifest) -> Tensors:
 
 
 def _read(place: SlotPlace, blob: Blob) -> Tensors:
+    from syncd.shared import codec
+
     path = place.blob(blob.sha256)
     for look in range(LOOKS):
         try:
             with open(path, "rb") as file:
-                return unpack(file.read(blob.bytes + 1), blob)
+                return codec.decode(check_blob(file.read(blob.bytes + 1), blob), blob.tensors)
         except OSError as error:
             if error.errno not in {errno.ENOENT, errno.ESTALE}:
                 raise
@@ -234,23 +236,18 @@ def _read(place: SlotPlace, blob: Blob) -> Tensors:
     raise AssertionError("unreachable")
 
 
-def unpack(data: bytes, blob: Blob) -> Tensors:
-    """The weights in a blob's bytes: size, sum, then as `decoded`. Errors: DamagedPolicyError."""
+def check_blob(data: bytes, blob: Blob) -> bytes:
+    """The planes in a blob's bytes: size, sum, table, capped decompression, finite. Errors: DamagedPolicyError."""
+    from syncd.shared import codec
+
     if len(data) != blob.bytes:
         found = "more" if len(data) > blob.bytes else len(data)
         raise DamagedPolicyError("blob.wrong-length", found=found, bytes=blob.bytes)
     if hashlib.sha256(data).hexdigest() != blob.sha256:
         raise DamagedPolicyError("blob.other-sum")
-    return decoded(data, blob)
-
-
-def decoded(data: bytes, blob: Blob) -> Tensors:
-    """The weights in bytes whose sum is right: table, capped decompression, finite. Errors: DamagedPolicyError."""
-    from syncd.shared import codec
-
     if blob.encoding != ENCODING:
         raise DamagedPolicyError("blob.newer-encoding", found=blob.encoding, known=ENCODING)
-    return codec.decode(data, blob.tensors)
+    return codec.check(data, blob.tensors)
 
 
 def rounded(tensors: Mapping[str, npt.NDArray[np.float32]]) -> Rounded:

@@ -36,7 +36,6 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-import torch.utils.tensorboard  # noqa: F401 - before the forks: what each training would load again
 import zstandard
 
 sys.path.insert(0, str(Path(__file__).with_name("support")))

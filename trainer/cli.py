@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from trainer.machine.group import Group
 
 #: What no light installation of a login node has, and not the extra `trainer` either → the extra that brings it.
-_EXTRAS = {"onnx": "export", "onnxscript": "export", "pyarrow": "video"}
+_EXTRAS = {"onnx": "export", "onnxscript": "export", "pyarrow": "video", "av": "show", "matplotlib": "show"}
 
 app = typer.Typer(
     help="Train and evaluate policies on Meta-World, an arm that reaches, or any Gymnasium environment.",

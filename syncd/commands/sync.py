@@ -205,7 +205,6 @@ def _stay(verb: str, settings: Settings, place: Remote, mirror: Path, wishes: Wi
     from syncd.laptop import views
     from syncd.laptop.client import Client
     from syncd.laptop.status import StatusWriter, mirror_lock
-    from syncd.shared import codec  # noqa: F401 - numpy now: the first policy need not wait for it
     from syncd.wire.protocol import program_version
 
     program_version()  # now, while it is that of this code: an upgrade may come before the first connection

@@ -29,7 +29,7 @@ from syncd.shared.inbox import Inbox, prune_live
 from syncd.shared.layout import AVERAGED, NAME, SLOT, Shared, SlotPlace, Version, put, put_json, put_once
 from syncd.shared.manifest import MAX_MANIFEST_BYTES, Blob, Manifest, parse_manifest
 from syncd.shared.retention import MIRRORS, collect, sweep_slot
-from syncd.store import decoded, hinted, read_manifest, unpack, versions
+from syncd.store import check_blob, hinted, read_manifest, versions
 from syncd.wire.arrivals import Offer
 
 #: A file that arrives with another sum was damaged on its way; one that does so each time is bad.
@@ -214,7 +214,7 @@ class Mirror:
         final, beside = target.place.blob(blob.sha256), target.slot.blob(blob.sha256)
         for known in dict.fromkeys((final, beside)):  # an averaged policy has its encoder from the other
             with contextlib.suppress(OSError, DamagedPolicyError):
-                unpack(known.read_bytes(), blob)
+                check_blob(known.read_bytes(), blob)
                 if known != final:
                     make_shared_folder(final.parent)
                     final.unlink(missing_ok=True)
@@ -225,7 +225,7 @@ class Mirror:
         self.capacity.check(blob.bytes - (_size(part) or 0))
         data = _fetched(blob_of(manifest, blob, is_averaged=target.place.is_averaged), part, fetch)
         try:
-            decoded(data, blob)
+            check_blob(data, blob)
         except DamagedPolicyError:
             part.unlink(missing_ok=True)
             raise

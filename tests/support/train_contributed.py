@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch.utils.tensorboard  # noqa: F401 - before the forks, as in train_point_mass
 from daemons import PATIENCE_S
 from train_point_mass import TASKS, Interrupted, in_a_process_of_its_own, judge, section
 

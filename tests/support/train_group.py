@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch.utils.tensorboard  # noqa: F401 - before the forks, as in train_point_mass
 from train_contributed import wait_until
 from train_point_mass import Interrupted, Judged, in_a_process_of_its_own, judge, section
 

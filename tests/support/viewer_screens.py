@@ -1,10 +1,12 @@
-"""The pictures of docs/watching.md: the page of a run that is written here, in Debian's Chromium.
+"""The pictures of README and docs/watching.md: the page of a run that is written here, and of one that trains here.
 
-`python tests/support/viewer_screens.py` writes them into docs/images.
+`python tests/support/viewer_screens.py` writes them into docs/images, by Debian's Chromium. The moving one takes some
+minutes: its agents learn first.
 """
 
 from __future__ import annotations
 
+import base64
 import io
 import sys
 import tempfile
@@ -15,7 +17,7 @@ from typing import Any
 from unittest.mock import patch
 
 from browser import REPOSITORY, WEBGL, a_browser, a_viewer, missing_browser_parts
-from daemons import wait_for
+from daemons import LONG_S, wait_for
 from PIL import Image
 from policies import a_draft, tensors
 from relay import Relay
@@ -30,11 +32,14 @@ from viewer.server.sockets import open_port
 from viewer.sources.runs import RunFolders
 
 IMAGES = REPOSITORY / "docs" / "images"
-#: Two agents that train while their picture is taken.
+#: Two agents that have learned so many steps, and go on, while they are filmed.
 TRAINING = {
-    "preset": "tiny", "tasks": ["reach-v3"], "total_steps": 10_000_000, "num_envs": 2, "num_workers": 0,
-    "updates_per_step": 0.5, "publish_interval": 500, "evaluation_goals": 0,
+    "preset": "tiny", "tasks": ["drawer-close-v3"], "total_steps": 10_000_000, "num_envs": 2, "num_workers": 0,
+    "updates_per_step": 0.25, "publish_interval": 1000, "evaluation_goals": 0, "metrics_interval": 1000,
 }  # fmt: skip
+LEARNED = 30_000
+#: Of the film: the size of the page, milliseconds in all and of a frame, and WebP's quality.
+WIDTH, HEIGHT, LONG_MS, FRAME_MS, QUALITY = 1000, 900, 8000, 125, 60
 CONTROLLER = "process 4657 on login1 (`start`, since 06:12:05)"
 TOKEN = 43 * "t"
 #: A page has few colours: so a picture of it has some tens of kB.
@@ -75,25 +80,52 @@ def picture(page: Any, panels: tuple[str, ...]) -> bytes:
     return bytes(page.screenshot(full_page=True, clip=clip))
 
 
-def picture_of_agents(folder: Path) -> bytes:
-    """A PNG of the agents of a run that trains on this machine for it."""
-    relay = Relay.make(folder / "reach", command=None, slots=2, training=TRAINING, collaboration={"enabled": True})
+def agents_in_training(folder: Path) -> bytes:
+    """Write the film of a run that trains on this machine for it, and return a PNG of its agents."""
+    relay = Relay.make(folder / "drawer", command=None, slots=2, training=TRAINING, collaboration={"enabled": True})
     env = {name: value for name, value in relay.env.items() if name != "DISPLAY"} | {"SSH_CONNECTION": "1 2 3 4"}
     relay.spawn("start")
     try:
-        relay.wait_for(lambda: len(store.Shared(relay.run_dir / "shared").slots()) == 2, "both slots to publish")
+        slots = store.Shared(relay.run_dir / "shared").slots
+        wait_for(lambda: len(slots()) == 2 and all(map(has_learned, slots())), "both slots to learn", LONG_S)
         with a_viewer(folder, str(relay.run_dir), env=env) as url, a_browser(*WEBGL) as pages:
-            page = pages.open(url, width=1000, height=780)
+            page = pages.open(url, width=WIDTH, height=HEIGHT)
             for slot in (0, 1):
                 page.locator(f'[data-agent="{slot}"]').get_by_text(f"in training · slot {slot}").wait_for()
                 page.locator(f'[data-agent="{slot}"] .said').wait_for(state="hidden")
-            seen: set[bytes] = set()
-            canvas = page.locator('[data-agent="1"] canvas').first
-            wait_for(lambda: seen.add(canvas.screenshot()) or len(seen) > 5, "the agent to move")
+            film(page, IMAGES / "viewer.webp")
             return bytes(page.locator('[data-panel="Agents at play"]').screenshot())
     finally:
         relay.run("stop")
         relay.clean_up()
+
+
+def has_learned(place: store.SlotPlace) -> bool:
+    found = store.newest(place)
+    return found is not None and found.step >= LEARNED
+
+
+def film(page: Any, path: Path) -> None:
+    """What the browser shows from now on, as a WebP that moves."""
+    seen: list[tuple[float, bytes]] = []
+    chromium = page.context.new_cdp_session(page)
+
+    def keep(frame: dict[str, Any]) -> None:
+        seen.append((frame["metadata"]["timestamp"], base64.b64decode(frame["data"])))
+        chromium.send("Page.screencastFrameAck", {"sessionId": frame["sessionId"]})
+
+    chromium.on("Page.screencastFrame", keep)
+    chromium.send("Page.startScreencast", {"format": "png"})
+    page.wait_for_timeout(LONG_MS)
+    chromium.send("Page.stopScreencast")
+    kept = [seen[0]]  # as many a second as a film needs
+    for at, data in seen:
+        if at - kept[-1][0] >= FRAME_MS / 1000:
+            kept.append((at, data))
+    images = [Image.open(io.BytesIO(data)).convert("RGB") for _, data in kept]
+    ends = [at for at, _ in kept[1:]] + [seen[-1][0] + FRAME_MS / 1000]
+    shown = [round(1000 * (end - at)) for (at, _), end in zip(kept, ends, strict=True)]
+    images[0].save(path, save_all=True, append_images=images[1:], duration=shown, loop=0, quality=QUALITY, method=6)
 
 
 def save(name: str, data: bytes) -> None:
@@ -124,7 +156,7 @@ def main() -> int:
         pages.close()
         server.shutdown()
     with tempfile.TemporaryDirectory() as scratch:
-        save("viewer-agents", picture_of_agents(Path(scratch)))
+        save("viewer-agents", agents_in_training(Path(scratch)))
     return 0
 
 

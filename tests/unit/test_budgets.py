@@ -24,18 +24,18 @@ ROOMS = {
     "orchestrator/hosts orchestrator/screens": 3_700,
     "orchestrator/doctor orchestrator/commands orchestrator/integrations": 2_880,
     "syncd": 11_220,
-    "viewer": 4_750,
+    "viewer": 4_744,
     "trainer/envs": 6_860,
     "trainer/algorithms": 4_040,
     "trainer/nets trainer/buffers": 3_880,
-    "trainer/training trainer/checkpoints trainer/history": 4_770,
+    "trainer/training trainer/checkpoints trainer/history": 4_791,
     "trainer/sharing trainer/actors trainer/live": 5_000,
     "trainer/config": 2_490,
     "trainer/demos": 1_590,
-    "bench": 5_840,
+    "bench": 5_932,
 }
-MOST_LINES, MOST_FILES = 73_900, 418
-MOST_TEST_LINES = 66_500
+MOST_LINES, MOST_FILES = 73_933, 418
+MOST_TEST_LINES = 66_530
 #: Files below 60 lines, without those that only say what a folder is.
 SMALL, MOST_SMALL = 60, 40
 #: `monkeypatch.setattr` in the unit tests of each package.

@@ -32,7 +32,7 @@ def test_every_file_has_a_sum(name: str) -> None:
 
 
 def test_each_package_is_in_one_lock_and_torch_with_what_only_its_builds_need_lies_apart() -> None:
-    assert set(LOCKS) == {"base", "docs", "test", "torch", "trainer", "uv"}
+    assert set(LOCKS) == {"base", "docs", "show", "test", "torch", "trainer", "uv"}
     names = [name for use, lock in LOCKS.items() if use != "docs" for name in locked(lock)]
     assert sorted(names) == sorted(set(names))
     assert all(re.match(r"torch$|triton$|cuda-|nvidia-", name) for name in locked(LOCKS["torch"]))
@@ -52,7 +52,8 @@ def test_each_use_has_all_that_it_needs() -> None:
     extras = project["project"]["optional-dependencies"]
     base = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
     there: set[str] = set()
-    for lock, wanted in ({"base": base, "torch": [], "trainer": extras["trainer"], "test": extras["dev"]}).items():
+    needed = {"base": base, "torch": [], "trainer": extras["trainer"], "show": extras["show"], "test": extras["dev"]}
+    for lock, wanted in needed.items():
         there |= locked(LOCKS[lock]).keys()
         assert {normal(re.split(r"[<>=\[; ]", one)[0]) for one in wanted} - there == set()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,22 @@ from trainer.config.read import read_section
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.suites import Metaworld
 from trainer.config.training import Training
+from viewer.cli import app as viewer
+from viewer.cli import export_app
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), ROOT / "examples/README.md", *sorted((ROOT / "docs").glob("*.md"))]
 #: What the older guides have, and what is here.
 GUIDES = ROOT / "docs/guides.md"
-PROGRAMS = {"orchestrator": orchestrator, "trainer": trainer, "syncd": syncd}
+PROGRAMS = {
+    "orchestrator": orchestrator,
+    "trainer": trainer,
+    "syncd": syncd,
+    "viewer": viewer,
+    "viewer export": export_app,
+}
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 #: Programs of others, which stand in the column "here" as they stand in the guides.
 OTHERS = {"cat", "nvidia-smi", "pip", "squeue", "ssh", "ssh-copy-id", "ssh-keygen", "tail", "tensorboard", "wandb"}
 
@@ -59,17 +70,28 @@ def ours() -> list[str]:
 
 
 def shown(text: str) -> Iterator[str]:
-    """Command lines of ours, without prompt, remark and what follows in a pipe: in code blocks, and in sentences."""
-    blocks = re.findall(r"```(?:bash)?\n(.*?)```", text, flags=re.DOTALL)
+    """Command lines of code blocks and sentences, without prompt, remark and what follows in a pipe."""
+    blocks = [block for language, block in FENCE.findall(text) if language in {"", "bash"}]
     lines = [
         re.sub(r"^(?:\w*\$|&&) ", "", line.strip())
         for block in blocks
         for line in re.sub(r"\\\n", "", block).splitlines()
     ]
-    for line in (*lines, *spans(re.sub(r"```.*?```", "", text, flags=re.DOTALL))):
-        words = re.split(r" +(?:#|\||&+|>+|2>)(?: |$)", line)[0].split()
-        if len(words) > 1 and words[0] in PROGRAMS and re.fullmatch(r"[a-z-]+", words[1]) and words[1][0] != "-":
-            yield re.split(r" +(?:#|\||&+|>+|2>)(?: |$)", line)[0]
+    for line in (*lines, *spans(FENCE.sub("", text))):
+        command = re.split(r" +(?:#|\||&+|>+|2>)(?: |$)", line)[0]
+        words = command.split()
+        has_verb = len(words) > 1 and words[0] in PROGRAMS and re.fullmatch(r"[a-z][a-z-]*", words[1])
+        if has_verb or words[:1] in (["make"], ["pip"], ["python"], ["viewer"]):
+            yield command
+
+
+def check_other(program: str, words: list[str]) -> None:
+    """Of what is not our program: the target of `make`, the extra, or the script, is there."""
+    makefile = (ROOT / "Makefile").read_text()
+    for word in words:
+        assert program != "make" or "=" in word or re.search(rf"^{word}:", makefile, re.MULTILINE), word
+        assert program != "pip" or {*re.findall(r"\w+", word.partition("[")[2])} <= {*EXTRAS}, word
+        assert program != "python" or not re.match("(bench|docs|tests)/", word) or (ROOT / word).is_file(), word
 
 
 def command_of(program: str, words: list[str]) -> tuple[Any, list[str]]:
@@ -82,6 +104,11 @@ def command_of(program: str, words: list[str]) -> tuple[Any, list[str]]:
 
 def check_command(span: str) -> None:
     program, *words = shlex.split(span)
+    if program not in PROGRAMS:
+        check_other(program, words)
+        return
+    if span.startswith("viewer export "):
+        program, words = "viewer export", words[1:]
     command, rest = command_of(program, words)
     options = {name: option for option in command.params if option.param_type_name == "option" for name in option.opts}
     arguments = [word for word in command.params if word.param_type_name == "argument"]
@@ -90,7 +117,7 @@ def check_command(span: str) -> None:
     while rest:
         word = rest.pop(0)
         if word.startswith("-"):
-            assert word in options, f"{span}: {program} {words[0]} has no {word}"
+            assert word in options, f"{span}: there is no {word}"
             if not getattr(options[word], "is_flag", False):
                 given.setdefault(word, []).extend([rest.pop(0)] if rest else [])
         else:

@@ -10,16 +10,12 @@ import socket
 import threading
 from collections.abc import Collection
 
-from viewer.errors import StorageError, UsageError
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.http11 import Request, Response
+
+from viewer.errors import StorageError
 from viewer.live.hub import Hub
 from viewer.model import ViewSource
-
-try:
-    from websockets.asyncio.server import ServerConnection, serve
-    from websockets.http11 import Request, Response
-except ImportError:
-    raise UsageError("install.no-websockets") from None
-
 from viewer.server.http import answer, load_assets
 from viewer.server.watchers import MOST_BYTES, Room
 

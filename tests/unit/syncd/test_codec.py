@@ -14,7 +14,8 @@ from hypothesis.extra import numpy as arrays
 from refused import refused
 
 from syncd.errors import DamagedPolicyError
-from syncd.shared.codec import decode, encode, rounded
+from syncd.shared import codec
+from syncd.shared.codec import check, encode, rounded
 
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-(2.0**127), max_value=2.0**127)
 #: Any bit pattern: subnormals, both zeros, ties.
@@ -27,6 +28,10 @@ TENSORS = st.dictionaries(
 SMALL = {"b": np.float32([[1, 2], [3, 4]]), "a": np.float32([0.5])}
 SMALL_SHAPES = {"a": (1,), "b": (2, 2)}
 SMALL_DATA = encode(rounded(SMALL))
+
+
+def decode(data, shapes):
+    return codec.decode(check(data, shapes), shapes)
 
 
 def shapes_of(tensors):

@@ -33,8 +33,3 @@ def test_every_part_has_its_licence_and_the_package_names_it() -> None:
 def test_the_page_serves_all_of_it_but_the_licences() -> None:
     served = {name.removeprefix("vendor/") for name in FILES if name.startswith("vendor/")}
     assert served == {name for part in LIST for name in part["files"] if not name.endswith(".LICENSE")}
-
-
-def test_the_extra_is_in_what_a_laptop_installs() -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert set(extras["viewer"]) <= {requirement.split("  ")[0] for requirement in extras["trainer"]}

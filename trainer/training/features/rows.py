@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import logging
 import math
+import os
+import socket
+import struct
+import time
+from array import array
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from anchorleg.files import make_folder
 from anchorleg.job import Job
 from trainer.algorithms.common.diagnostics import INTERVAL_UPDATES
 from trainer.history.read import METRICS, Journal, evaluation_scalars, scalars
-from trainer.training.features.base import EndReason, Feature, RunningAttempt, silence
+from trainer.training.features.base import Feature, RunningAttempt
 from trainer.training.run import TrainingRun, crossed
 
-#: The class of TensorBoard's thread (tensorboard/summary/writer/event_file_writer.py).
-_ITS_THREAD = "_AsyncWriterThread"
 _log = logging.getLogger(__name__)
 
 
@@ -65,36 +70,64 @@ class TensorBoardEvents(Feature):
     """
 
     def __init__(self, folder: Path, after: int) -> None:
-        self._folder, self._after = folder, after
-        self._writer: Any = None
+        name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}.{after}"
+        self._path: Path | None = folder / name
+        self._after = after
 
     def begin(self, run: RunningAttempt) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-
-            silence(_ITS_THREAD)  # what goes wrong there, such as a full disk, is raised by the next `add_scalar`, too
-            self._writer = SummaryWriter(str(self._folder), purge_step=self._after + 1)
-        except Exception as error:  # noqa: BLE001 - with other versions of protobuf or numpy it raises whatever it likes
-            _log.warning("no TensorBoard events: %s", error)
+        for what in (field(3, b"brain.Event:2"), field(7, b"\x08\x01")):  # its format; a session starts
+            self._add(self._after + 1, what)
 
     def on_row(self, run: RunningAttempt, row: dict[str, Any]) -> None:
-        self._add(row["to"], scalars(row))
+        self._add(row["to"], field(5, summary(scalars(row))))
 
     def on_evaluation(self, run: RunningAttempt, row: Mapping[str, Any]) -> None:
-        self._add(row["step"], evaluation_scalars(row))
+        self._add(row["step"], field(5, summary(evaluation_scalars(row))))
 
-    def end(self, run: RunningAttempt, reason: EndReason) -> None:
+    def _add(self, step: int, what: bytes) -> None:
         try:
-            if self._writer:
-                self._writer.close()
-        except OSError as error:
-            _log.warning("the last TensorBoard events are lost: %s", error)
-        self._writer = None
-
-    def _add(self, step: int, values: Mapping[str, float]) -> None:
-        try:
-            for name, value in values.items() if self._writer else ():
-                self._writer.add_scalar(name, value, step)
+            if self._path:
+                make_folder(self._path.parent)
+                with open(self._path, "ab") as file:
+                    file.write(record(b"\x09" + struct.pack("<d", time.time()) + b"\x10" + varint(step) + what))
         except OSError as error:
             _log.warning("no more TensorBoard events: %s", error)
-            self._writer = None
+            self._path = None
+
+
+def summary(values: Mapping[str, float]) -> bytes:
+    """Named numbers (tensorflow/core/framework/summary.proto; its events: core/util/event.proto)."""
+    named = (field(1, name.encode()) + b"\x15" + array("f", [value]).tobytes() for name, value in values.items())
+    return b"".join(field(1, each) for each in named)
+
+
+def record(event: bytes) -> bytes:
+    """A TFRecord: length, `event`, and the sums of both."""
+    length = struct.pack("<Q", len(event))
+    return length + masked_crc(length) + event + masked_crc(event)
+
+
+def field(number: int, data: bytes) -> bytes:
+    """A field of a protobuf message that has bytes, a text or a message."""
+    return bytes([number << 3 | 2]) + varint(len(data)) + data
+
+
+def varint(number: int) -> bytes:
+    """`number`, seven bits a byte, the lowest first."""
+    return (bytes([number & 0x7F | 0x80]) + varint(number >> 7)) if number > 0x7F else bytes([number])
+
+
+def masked_crc(data: bytes) -> bytes:
+    """CRC-32C, rotated and shifted."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = _crc_of((crc ^ byte) & 0xFF) ^ crc >> 8
+    crc ^= 0xFFFFFFFF
+    return struct.pack("<I", (crc >> 15 | crc << 17) + 0xA282EAD8 & 0xFFFFFFFF)
+
+
+@cache
+def _crc_of(byte: int) -> int:
+    for _ in range(8):
+        byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+    return byte
