@@ -34,12 +34,12 @@ from viewer.sources.runs import RunFolders
 IMAGES = REPOSITORY / "docs" / "images"
 #: Two agents that have learned so many steps, and go on, while they are filmed.
 TRAINING = {
-    "preset": "tiny", "tasks": ["drawer-close-v3"], "total_steps": 10_000_000, "num_envs": 2, "num_workers": 0,
+    "preset": "tiny", "tasks": ["drawer-close-v3"], "total_steps": 100_000, "num_envs": 2, "num_workers": 0,
     "updates_per_step": 0.25, "publish_interval": 1000, "evaluation_goals": 0, "metrics_interval": 1000,
 }  # fmt: skip
 LEARNED = 30_000
 #: Of the film: the size of the page, milliseconds in all and of a frame, and WebP's quality.
-WIDTH, HEIGHT, LONG_MS, FRAME_MS, QUALITY = 1000, 900, 8000, 125, 60
+WIDTH, HEIGHT, LONG_MS, FRAME_MS, QUALITY = 1000, 884, 9000, 100, 60
 CONTROLLER = "process 4657 on login1 (`start`, since 06:12:05)"
 TOKEN = 43 * "t"
 #: A page has few colours: so a picture of it has some tens of kB.
