@@ -44,6 +44,7 @@ from orchestrator.run.ledger import (
 )
 from orchestrator.run.rundir import Run, RunDir, load_run, newest_request, requests_after
 from orchestrator.run.submission import drop_old_job_folders, made_again, make_job_folders
+from orchestrator.screens.timeline import sentence
 
 #: A full disk or a stale network folder does not mend within a second.
 STORAGE_WAIT_S = 2.0
@@ -377,11 +378,8 @@ class Controller:
 
     def _event(self, kind: str, **facts: Any) -> None:
         self._untold.append({"kind": kind, "now": self._now(), **facts})
-        shown = {
-            key: value for key, value in facts.items() if value not in {None, ""} and not key.endswith(("token", "_at"))
-        }
-        more = (f"{key.removesuffix('_id').replace('_', ' ')} {value}" for key, value in shown.items())
-        self._say("  ".join([kind, *more]))
+        slot = f"slot {facts['slot']}: " if facts.get("slot") is not None else ""
+        self._say(slot + sentence({"kind": kind, "at": self._now(), **facts}, self._now()))
         with suppress(OSError):  # a full disk: the next save tells it, or says that it cannot
             self._tell()
 

@@ -92,6 +92,12 @@ class SlurmSection(Section):
         return self
 
     @property
+    def memory_mb(self) -> float:
+        """`mem` in MB, as Slurm counts it; 0 where it is left to the site, or all of a node is asked for."""
+        number, unit = (self.mem or "0").rstrip("KMGT"), (self.mem or "0")[-1]
+        return float(number) * {"K": 1 / 1024, "G": 1024, "T": 1024**2}.get(unit, 1)
+
+    @property
     def excluded(self) -> tuple[str, ...]:
         """The nodes that no job may have, as `exclude` and `extra` name them."""
         found = (re.fullmatch(r"(?:--exclude[=\s]|-x)\s*(.+)", option) for option in self.extra)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -53,19 +52,25 @@ def start(
 
     Keeps every slot at one job until the training is done. Ctrl-C ends this controller, not the jobs.
     """
+    from orchestrator.config import load_config
+    from orchestrator.doctor.visit import look_before_first_job
     from orchestrator.run.starting import as_group, asked_for, command_line, with_world_size
 
-    if name is not None and config is not None:
-        raise ConfigError("cli.name-and-config")
-    check_host(via, name)
+    if via not in {"foreground", "daemon"}:
+        raise ConfigError("cli.via", via=via)
     path = config_path_of(config)
     slots = number_of_slots(slots, world_size, sets)
     overrides = parse_overrides(sets, slots, partition, time_limit, executor)
+    if name is not None and config is not None:
+        if (own := load_config(path, overrides).run_name) != name:
+            raise ConfigError("start.other-name", path=path, own=own, name=name)
+        name = None
     for_s = seconds_of(run_for)
     asked = asked_for(name, path, overrides, fork, for_s)
     if world_size is not None:
         overrides = as_group(asked, overrides)
         asked = with_world_size(asked_for(name, path, overrides, fork, for_s))
+    look_before_first_job(asked, console(), offer=not dry_run)
     if dry_run:
         from orchestrator.hosts.dry import dry_start
 
@@ -78,15 +83,6 @@ def start(
         from orchestrator.hosts import host
 
         host.start(asked, console())
-
-
-def check_host(via: str, name: str | None) -> None:
-    """Errors: ConfigError where there is no such host."""
-    if via == "cron":
-        program, run = Path(sys.executable).with_name("orchestrator"), name or "NAME"
-        raise ConfigError("cli.via-cron", program=program, run=run)
-    if via not in {"foreground", "daemon"}:
-        raise ConfigError("cli.via", via=via)
 
 
 def stop(

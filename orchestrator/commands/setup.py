@@ -92,7 +92,7 @@ def doctor(
 
     Says what to do about each finding. Ends with 11 where one of them is a problem. Changes nothing.
     """
-    from orchestrator.config import RunConfig, load_config
+    from orchestrator.config import load_config
     from orchestrator.doctor.gather import subject_of, subject_of_run
     from orchestrator.doctor.visit import visit
     from orchestrator.run.rundir import find_run
@@ -101,10 +101,7 @@ def doctor(
         raise ConfigError("cli.name-and-config")
     if name is not None:
         subject = subject_of_run(find_run(name))
-    elif config is not None or DEFAULT_CONFIG.exists():
-        path = config_path_of(config)
-        loaded = load_config(path, parse_overrides(sets, None, None, None, None))
-        subject = subject_of(loaded, path, os.environ)
     else:
-        subject = subject_of(RunConfig(), config_path_of(None), os.environ, known=False)
+        path = config_path_of(config)
+        subject = subject_of(load_config(path, parse_overrides(sets, None, None, None, None)), path, os.environ)
     visit(subject, probe=probe, wait_s=probe_wait, as_json=as_json, out=console())

@@ -17,6 +17,7 @@ from orchestrator.errors import ConfigError
 from orchestrator.executors.base import Frozen
 from orchestrator.executors.local import sharing
 from orchestrator.notation import format_duration
+from orchestrator.run.starting import PythonFacts, unusable_python
 
 #: What the shim is written for.
 MIN_PYTHON = (3, 11)
@@ -59,15 +60,6 @@ class FolderFacts(Frozen):
     free_files: int | None = None
 
 
-class PythonFacts(Frozen):
-    """The compute side's interpreter, as the login node sees it. `version` empty: it could not be run, see `words`."""
-
-    command: str
-    version: str = ""
-    shim_ok: bool = False
-    words: str = ""
-
-
 class HostFacts(Frozen):
     """This machine as a home for a controller."""
 
@@ -80,12 +72,10 @@ class LoginFacts(Frozen):
     """Everything gathered on the login node. `slurm` None: the executor is local, and `gpus` are this machine's.
 
     `missing`: (field, path) of the files that the config names and that are not there; `sharing`: what keeps accounts
-    from working together, "found. advice." each; `gpus_in_vain`: why jobs cannot use the GPUs that they ask for,
-    "found; advice".
+    from working together, "found. advice." each.
     """
 
     config: RunConfig
-    config_known: bool
     executor: str
     folder: FolderFacts
     quotas: tuple[DiskQuota, ...] = ()
@@ -94,15 +84,7 @@ class LoginFacts(Frozen):
     missing: tuple[tuple[str, str], ...] = ()
     sharing: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
-    gpus_in_vain: str = ""
     host: HostFacts = HostFacts()
-
-
-def _config(facts: LoginFacts) -> Judgements:
-    if facts.config_known:
-        return None
-    advice = "write one with `orchestrator init`, or name one with --config"
-    return warning("there is no cluster_config.json here; defaults are examined", advice)
 
 
 def _walltime(facts: LoginFacts) -> Judgement:
@@ -113,13 +95,6 @@ def _walltime(facts: LoginFacts) -> Judgement:
         return problem(found, f"ask {advice}")
     limit, lead_s = format_duration(facts.config.slurm.time_limit), facts.config.lead_seconds
     return ok(f"{limit} a job, handed over {lead_s} s before its end")
-
-
-def _gpus_asked_for(facts: LoginFacts) -> Iterator[Judgement]:
-    if idle := idle_gpus(facts.config):
-        yield idle
-    if facts.gpus_in_vain:
-        yield problem(*_split(facts.gpus_in_vain, "; "))
 
 
 def _gpus_here(facts: LoginFacts) -> Judgements:
@@ -195,6 +170,8 @@ def _python(facts: LoginFacts) -> Judgement:
     if not told.shim_ok:
         found = f"{told.command} (Python {told.version}) cannot load the job's shim: {told.words}"
         return problem(found, "install Anchorleg's checkout again")
+    if error := unusable_python(facts.config, told, facts.executor):
+        return problem(*_split(str(error), ": "))
     return ok(f"{told.command}: Python {told.version}")
 
 
@@ -244,10 +221,9 @@ def _of_slurm(name: str, judge: Callable[[RunConfig, slurmchecks.SlurmFacts], Ju
 
 
 CHECKS: tuple[Check[LoginFacts], ...] = (
-    Check("config", _config),
     Check("walltime", _walltime),
     *(_of_slurm(name, judge) for name, judge in slurmchecks.CHECKS),
-    Check("GPUs asked for", _gpus_asked_for),
+    Check("GPUs asked for", lambda facts: idle_gpus(facts.config)),
     Check("GPUs here", _gpus_here),
     Check("folder", _folder),
     Check("space", _space),

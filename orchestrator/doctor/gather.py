@@ -18,16 +18,16 @@ from anchorleg.disks import filesystem_of, free_room, nearest_folder, parse_quot
 from anchorleg.files import write_bytes
 from anchorleg.places import user_path
 from orchestrator.config import RunConfig, check_walltime
-from orchestrator.doctor.checks import FolderFacts, HostFacts, LoginFacts, PythonFacts, Try
+from orchestrator.doctor.checks import FolderFacts, HostFacts, LoginFacts, Try
 from orchestrator.doctor.slurmchecks import SlurmFacts
 from orchestrator.errors import AnchorlegError, ConfigError
 from orchestrator.executors.local import visible_gpus
 from orchestrator.executors.site import QUESTION_TIMEOUT_S, Site, SubmitCheck
-from orchestrator.executors.slurm import NoAnswer, SlurmExecutor, run_command
+from orchestrator.executors.slurm import SlurmExecutor
 from orchestrator.run.begin import compute_python, kept_environment, pick_executor, rendered, run_dir_of, why_no_links
 from orchestrator.run.rundir import RunDir, load_run
 from orchestrator.run.sharing import troubles
-from orchestrator.run.starting import commands_of, gpus_in_vain, missing_script
+from orchestrator.run.starting import commands_of, missing_script, python_facts
 
 #: `orchestrator` uses these; sacct may be missing (a site without history is a supported one).
 COMMANDS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo")
@@ -40,10 +40,7 @@ LOGIND = (
 
 @dataclass(frozen=True)
 class Subject:
-    """What is examined: a config, where it came from, the run folder that it means, and the jobs' environment.
-
-    `known` False: there is no config here; the defaults stand in for one.
-    """
+    """What is examined: a config, where it came from, the run folder that it means, and the jobs' environment."""
 
     config: RunConfig
     config_path: Path
@@ -51,10 +48,9 @@ class Subject:
     env: Mapping[str, str]
     executor: str
     python: str
-    known: bool = True
 
 
-def subject_of(config: RunConfig, config_path: Path, environ: Mapping[str, str], *, known: bool = True) -> Subject:
+def subject_of(config: RunConfig, config_path: Path, environ: Mapping[str, str]) -> Subject:
     """A config that has no run yet."""
     try:
         executor = pick_executor(config, environ)
@@ -67,7 +63,6 @@ def subject_of(config: RunConfig, config_path: Path, environ: Mapping[str, str],
         env=kept_environment(environ, executor),
         executor=executor,
         python=compute_python(config, config_path),
-        known=known,
     )
 
 
@@ -89,16 +84,14 @@ def gather(subject: Subject) -> LoginFacts:
     on_slurm = subject.executor == "slurm"
     return LoginFacts(
         config=subject.config,
-        config_known=subject.known,
         executor=subject.executor,
         folder=try_folder(subject.run_dir.path),
         quotas=tuple(parse_quota(printed("quota", "-w", env=subject.env))),
         slurm=slurm_facts(subject) if on_slurm else None,
-        python=python_facts(subject),
+        python=python_facts(subject.python, subject.env),
         missing=tuple(dict.fromkeys(_missing(subject))),  # what several slots lack is said once
         sharing=_sharing(subject),
         gpus=() if on_slurm else visible_gpus(subject.env),
-        gpus_in_vain=gpus_in_vain(subject.config, subject.python) if on_slurm else "",
         host=host_facts(subject.env),
     )
 
@@ -137,11 +130,8 @@ def slurm_facts(subject: Subject) -> SlurmFacts:
     if not is_up:
         return SlurmFacts(down=words or "no word")
     executor = SlurmExecutor(subject.run_dir.jobs, subject.env, command_timeout_s=QUESTION_TIMEOUT_S)
-    history, offered = executor.accounting(time.time()), executor.partitions()
+    offered = executor.partitions()
     return SlurmFacts(
-        min_job_age_s=executor.forget_after_s(),
-        accounting=history.status,
-        accounting_words=history.error or "",
         partitions=offered.error if offered.error is not None else offered.rows,
         limits=site.limits(wanted.account, wanted.partition, wanted.qos),
         trial=trial(site, subject),
@@ -165,25 +155,6 @@ def trial(site: Site, subject: Subject) -> SubmitCheck | None:
         return None
     finally:
         shutil.rmtree(place, ignore_errors=True)
-
-
-def python_facts(subject: Subject) -> PythonFacts:
-    """The compute side's interpreter, tried here with the shim that every job begins with."""
-    code = str(Path(__file__).resolve().parents[2])
-    program = "import sys; print('.'.join(map(str, sys.version_info[:3]))); import orchestrator.shim; print('shim')"
-    # Not -P, which Python 3.10 refuses: then it could not say how old it is.
-    env = {**subject.env, "PYTHONPATH": code, "PYTHONSAFEPATH": "1"}
-    answer = run_command([subject.python, "-c", program], env, QUESTION_TIMEOUT_S)
-    if isinstance(answer, NoAnswer):
-        return PythonFacts(command=subject.python, words=answer.why)
-    lines = answer.stdout.split()
-    last = next((line for line in reversed(answer.stderr.splitlines()) if line.strip()), "")
-    return PythonFacts(
-        command=subject.python,
-        version=lines[0] if lines else "",
-        shim_ok=answer.returncode == 0 and lines[-1:] == ["shim"],
-        words=last,
-    )
 
 
 def host_facts(env: Mapping[str, str]) -> HostFacts:

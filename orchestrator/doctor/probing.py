@@ -45,7 +45,6 @@ LAST_FILE_WITHIN_S = 5.0
 #: A job that ends is gone from the queue within some seconds; our waiting for it is politeness only.
 LEAVES_WITHIN_S = 10.0
 OUTPUT_CHARS = 2000
-_MEGABYTES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
 
 #: Told what is happening.
 Say = Callable[[str], None]
@@ -84,7 +83,7 @@ def probe_config(config: RunConfig, limit_s: int, lead_s: int) -> RunConfig:
     small: dict[str, Any] = {"time_limit": limit_s}
     if slurm.mem is not None:
         small |= {"cpus_per_task": min(ENOUGH_CPUS, slurm.cpus_per_task)}
-        if float(slurm.mem.rstrip("KMGT")) * _MEGABYTES.get(slurm.mem[-1], 1) > ENOUGH_MEMORY_MB:
+        if slurm.memory_mb > ENOUGH_MEMORY_MB:
             small["mem"] = f"{ENOUGH_MEMORY_MB}M"
     return config.model_copy(update={"lead_seconds": lead_s, "slurm": slurm.model_copy(update=small)})
 

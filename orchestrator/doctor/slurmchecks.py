@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from anchorleg.findings import Judgement, Judgements, Level, ok, problem, warning
 from anchorleg.words import counted
-from orchestrator.config import SLURM_POLL_S, RunConfig, smallest_time_limit_s
+from orchestrator.config import RunConfig, smallest_time_limit_s
 from orchestrator.executors.base import Frozen, SubmitRefused, Uncertain
 from orchestrator.executors.site import SiteLimits, SubmitCheck
 from orchestrator.executors.slurm_text import Partition
@@ -15,8 +15,6 @@ from orchestrator.notation import format_duration
 
 #: What every command says where there is neither a slurm.conf nor a DNS record of a slurmctld.
 NOT_CONFIGURED = "configuration source"
-#: An ended job must be seen at least twice before Slurm forgets it.
-POLLS_REMEMBERED = 2
 
 
 class SlurmFacts(Frozen):
@@ -28,9 +26,6 @@ class SlurmFacts(Frozen):
     conf_missing: str = ""
     commands_missing: tuple[str, ...] = ()
     down: str = ""
-    min_job_age_s: float | None = None
-    accounting: str = ""
-    accounting_words: str = ""
     partitions: tuple[Partition, ...] | str = ""
     limits: SiteLimits = SiteLimits(told=False)
     trial: SubmitCheck | None = None
@@ -62,15 +57,6 @@ def _slurmctld(_config: RunConfig, slurm: SlurmFacts) -> Judgement:
     return ok("it answers")
 
 
-def _accounting(_config: RunConfig, slurm: SlurmFacts) -> Judgement:
-    if slurm.accounting == "ok":
-        return ok("sacct answers")
-    if slurm.accounting == "disabled":
-        return ok("none here; ends are proven by the queue and the jobs' own records")
-    advice = "a run goes on by the queue and its jobs' records; it waits only where both are silent"
-    return warning(f"sacct does not answer: {slurm.accounting_words}", advice)
-
-
 def chosen(config: RunConfig, offered: tuple[Partition, ...]) -> tuple[Partition, ...]:
     """The partitions that the config means: by name, several with commas between, else the default one."""
     name = config.slurm.partition
@@ -98,7 +84,8 @@ def _shorter(config: RunConfig, slurm: SlurmFacts) -> dict[str, Any]:
     return {"slurm.time_limit": format_duration(longest_s)} if fits and longest_s is not None else {}
 
 
-def _partition(config: RunConfig, slurm: SlurmFacts) -> Iterator[Judgement]:
+def partition(config: RunConfig, slurm: SlurmFacts, *, lasting: bool = False) -> Iterator[Judgement]:
+    """`lasting`: without what passes by waiting, or what a QOS may allow after all."""
     name, offered = config.slurm.partition, slurm.partitions
     if isinstance(offered, str):
         advice = "run this again when Slurm has time; sbatch checks the partition too"
@@ -109,7 +96,7 @@ def _partition(config: RunConfig, slurm: SlurmFacts) -> Iterator[Judgement]:
         what = " and ".join(f'"{one}"' for one in missing)
         found = f"{what} {'is' if len(missing) == 1 else 'are'} not there"
         yield problem(found, f"set slurm.partition to one of: {names}")
-    judged = [(row, list(_unfit(config, slurm, row, names))) for row in chosen(config, offered)]
+    judged = [(row, list(_unfit(config, slurm, row, offered, lasting=lasting))) for row in chosen(config, offered)]
     if not judged and not name:
         advice = f"set slurm.partition to one of these, unless the site chooses by itself: {names}"
         yield warning("the site has no default one", advice)
@@ -117,19 +104,39 @@ def _partition(config: RunConfig, slurm: SlurmFacts) -> Iterator[Judgement]:
     yield from fit or (fault for _, faults in judged for fault in faults)
 
 
-def _unfit(config: RunConfig, slurm: SlurmFacts, row: Partition, names: str) -> Iterator[Judgement]:
+def _unfit(
+    config: RunConfig, slurm: SlurmFacts, row: Partition, offered: tuple[Partition, ...], *, lasting: bool
+) -> Iterator[Judgement]:
     wanted, gpus = config.slurm, sum(row.gpus.values())
-    if not row.is_up:
-        yield problem(f"{row.name} is down", f"choose another partition ({names}) or wait")
-    if row.time_limit_s is not None and wanted.time_limit > row.time_limit_s:
-        yield problem(
-            f"{row.name} gives {_longest(row)}; slurm.time_limit asks for {format_duration(wanted.time_limit)}",
-            f'set slurm.time_limit to "{format_duration(row.time_limit_s)}": else a job may wait for ever',
-            _shorter(config, slurm),
-        )
+    cpus, ranks = row.most_cpus, wanted.ranks // wanted.nodes
+    if not row.is_up and not lasting:
+        yield problem(f"{row.name} is down", f"wait{_or([one for one in offered if one.is_up])}")
+    if row.time_limit_s is not None and wanted.time_limit > row.time_limit_s and not (lasting and wanted.qos):
+        found = f"{row.name} gives {_longest(row)}, but slurm.time_limit asks for {format_duration(wanted.time_limit)}"
+        longer = _or([one for one in offered if (one.time_limit_s or wanted.time_limit) >= wanted.time_limit])
+        advice = f'set slurm.time_limit to "{format_duration(row.time_limit_s)}"{longer}'
+        yield problem(found, advice, _shorter(config, slurm))
     if wanted.gpus > gpus:
-        found = f"a node of {row.name} has {counted(gpus, 'GPU')}; slurm.gpus asks for {wanted.gpus}"
-        yield problem(found, "lower slurm.gpus or choose another partition")
+        others = _or([one for one in offered if sum(one.gpus.values()) >= wanted.gpus])
+        found = f"a node of {row.name} has {counted(gpus, 'GPU')}, but slurm.gpus asks for {wanted.gpus}"
+        yield problem(found, f"set slurm.gpus to {gpus}{others}")
+    if 0 < cpus < wanted.cpus_per_task * ranks:
+        fits = max(1, cpus // ranks)
+        found = f"a node of {row.name} has {counted(cpus, 'CPU')}, but slurm.cpus_per_task asks for"
+        yield problem(
+            f"{found} {wanted.cpus_per_task}" + (f" for each of {ranks} ranks" if ranks > 1 else ""),
+            f"set slurm.cpus_per_task to {fits}",
+            {"slurm.cpus_per_task": fits},
+        )
+    if 1 < row.most_memory_mb < wanted.memory_mb:
+        fits_mb = f"{row.most_memory_mb}M"
+        found = f"a node of {row.name} has {fits_mb} of memory, but slurm.mem asks for {wanted.mem}"
+        yield problem(found, f'set slurm.mem to "{fits_mb}"', {"slurm.mem": fits_mb})
+
+
+def _or(rows: Sequence[Partition]) -> str:
+    names = " or ".join(row.name for row in rows)
+    return f", or set slurm.partition to {names}" if rows else ""
 
 
 def _fits(row: Partition) -> Judgement:
@@ -205,27 +212,11 @@ def _walltime_allowed(config: RunConfig, slurm: SlurmFacts) -> Judgements:
     )
 
 
-def _min_job_age(config: RunConfig, slurm: SlurmFacts) -> Judgements:
-    age_s, poll_s = slurm.min_job_age_s, config.poll_seconds or SLURM_POLL_S
-    if age_s is None:
-        return None
-    if age_s >= POLLS_REMEMBERED * poll_s:
-        return ok(f"ended jobs stay in the queue for {age_s:g} s")
-    fits = max(1, int(age_s / POLLS_REMEMBERED))
-    return warning(
-        f"Slurm forgets an ended job after {age_s:g} s; the queue is looked at every {poll_s:g} s",
-        f'set "poll_seconds" to {fits} or less; until then ends are proven by the jobs\' own records',
-        {"poll_seconds": fits},
-    )
-
-
 #: Name → judge. The first one judges whether the others can.
 CHECKS: tuple[tuple[str, Callable[[RunConfig, SlurmFacts], Judgements]], ...] = (
     ("slurmctld", _slurmctld),
-    ("accounting", _accounting),
-    ("partition", _partition),
+    ("partition", partition),
     ("job script", _job_script),
     ("job limits", _job_limits),
     ("walltime allowed", _walltime_allowed),
-    ("MinJobAge", _min_job_age),
 )

@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
+from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+import typer
 from rich.console import Console
 
 from anchorleg.findings import Finding, Level, as_objects, examine, problems_of, show_findings, total
+from anchorleg.places import runs_folder
 from orchestrator.config import apply_overrides
 from orchestrator.doctor.checks import CHECKS, LoginFacts
-from orchestrator.doctor.gather import Subject, gather
+from orchestrator.doctor.gather import Subject, gather, subject_of
 from orchestrator.doctor.probechecks import CHECKS as PROBE_CHECKS
 from orchestrator.doctor.probechecks import Probed
 from orchestrator.doctor.probing import ProbeResult, send_probe
-from orchestrator.doctor.slurmchecks import walltime_allowed_s
-from orchestrator.errors import CheckFailed, Interrupted
+from orchestrator.doctor.slurmchecks import SlurmFacts, partition, walltime_allowed_s
+from orchestrator.errors import AnchorlegError, CheckFailed, ConfigError, Interrupted
+from orchestrator.executors.slurm import SlurmExecutor
+from orchestrator.run.begin import has_begun
+from orchestrator.run.rundir import Entry, RunDir, entries, load_run
+from orchestrator.run.starting import StartRequest
+
+#: Beside the records of the account's runs: it has sent a probe.
+PROBED = runs_folder() / "probed"
+#: `start` does not wait longer for sinfo; sbatch checks what is asked for, too.
+SINFO_S = 5.0
 
 
 def visit(subject: Subject, *, probe: bool, wait_s: float, as_json: bool, out: Console) -> None:
@@ -29,6 +44,9 @@ def visit(subject: Subject, *, probe: bool, wait_s: float, as_json: bool, out: C
     if probe:
         if (facts.slurm is None or facts.slurm.is_up) and "folder" not in problems_of(findings):
             result = _sent_probe(subject, facts, wait_s, out, silent=as_json)
+            with suppress(OSError):
+                PROBED.parent.mkdir(parents=True, exist_ok=True)
+                PROBED.touch()
             more = examine(PROBE_CHECKS, Probed(facts.config, facts.executor, result))
         else:
             more = (Finding("probe", Level.WARNING, "it was not sent: the problems above come first"),)
@@ -72,3 +90,30 @@ def _sent_probe(subject: Subject, facts: LoginFacts, wait_s: float, out: Console
         return send_probe(subject, wait_s=wait_s, say=say, longest_s=longest_s)
     except KeyboardInterrupt:
         raise Interrupted("doctor.interrupted") from None
+
+
+def look_before_first_job(asked: StartRequest, out: Console, *, offer: bool) -> None:
+    """Where no job of the run has begun by Slurm: refuse what no node of its partition can give, and `offer` the probe
+    where no job of this account has run yet. Errors: ConfigError; CheckFailed where the probe found a problem.
+    """
+    subject = subject_of(asked.config, asked.path, os.environ)
+    if subject.executor != "slurm" or has_begun(asked.run_dir):
+        return
+    told = SlurmExecutor(asked.run_dir.jobs, subject.env, command_timeout_s=SINFO_S).partitions()
+    named = asked.config.slurm.partition is not None  # else the site may choose another one than its default
+    found = partition(asked.config, SlurmFacts(partitions=told.rows), lasting=True) if named and told.rows else ()
+    if problems := [f"{one.found}: {one.advice}" for one in found if one.level is Level.PROBLEM]:
+        raise ConfigError("slurm.never-fits", why="; ".join(problems))
+    if not offer or not told.rows or PROBED.exists() or any(map(_has_run_by_slurm, entries())):
+        return
+    if not (out.is_terminal and sys.stdin.isatty()):
+        hint = "note: no job has run on this cluster yet: `orchestrator doctor --probe` tries one for 3 minutes."
+        print(hint, file=sys.stderr)
+    elif typer.confirm("No job has run on this cluster yet. Send a probe of 3 minutes first?"):
+        visit(subject, probe=True, wait_s=600.0, as_json=False, out=out)
+
+
+def _has_run_by_slurm(entry: Entry) -> bool:
+    with suppress(AnchorlegError, OSError):
+        return has_begun(RunDir(Path(entry.run_dir))) and load_run(RunDir(Path(entry.run_dir))).executor == "slurm"
+    return False

@@ -105,7 +105,8 @@ class UnreadableError(ValueError):
 class Partition(Frozen):
     """One partition. Walltimes in seconds, None: no limit (or none told); CPUs and memory (MB) of its smallest node.
 
-    `gpus`: what one node has at most, by type; "" for GPUs without a type.
+    `gpus`: what one node has at most, by type; "" for GPUs without a type. `most_cpus`, `most_memory_mb`: of its
+    largest node; 0: not told.
     """
 
     name: str
@@ -116,6 +117,8 @@ class Partition(Frozen):
     cpus_per_node: int
     memory_mb: int
     gpus: dict[str, int]
+    most_cpus: int = 0
+    most_memory_mb: int = 0
 
 
 def job_state(raw: str) -> JobState:
@@ -182,6 +185,8 @@ def parse_sinfo(text: str) -> tuple[Partition, ...]:
             cpus_per_node=int(cpus.rstrip("+")),
             memory_mb=int(memory.rstrip("+")),
             gpus=_gpus(gres),
+            most_cpus=0 if cpus.endswith("+") else int(cpus),
+            most_memory_mb=0 if memory.endswith("+") else int(memory),
         )
         found[one.name] = _together(found[one.name], one) if one.name in found else one
     return tuple(found.values())
@@ -289,6 +294,8 @@ def _together(one: Partition, other: Partition) -> Partition:
             "nodes": one.nodes + other.nodes,
             "cpus_per_node": min(one.cpus_per_node, other.cpus_per_node),
             "memory_mb": min(one.memory_mb, other.memory_mb),
+            "most_cpus": max(one.most_cpus, other.most_cpus),
+            "most_memory_mb": max(one.most_memory_mb, other.most_memory_mb),
             "gpus": {name: max(one.gpus.get(name, 0), other.gpus.get(name, 0)) for name in {**one.gpus, **other.gpus}},
         }
     )

@@ -9,8 +9,7 @@ import json
 import os
 import re
 import shutil
-import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,19 +17,28 @@ from typing import Any
 from anchorleg.words import did_you_mean
 from orchestrator.config import RunConfig, apply_overrides, load_config, parse_config
 from orchestrator.errors import ConfigError
+from orchestrator.executors.base import Frozen
+from orchestrator.executors.slurm import NoAnswer, run_command
 from orchestrator.notation import format_duration
 from orchestrator.run.begin import compute_python, run_dir_of, with_known_experiments
 from orchestrator.run.rundir import RunDir, find_run, load_run
 from orchestrator.run.sharing import troubles
 from trainer.config.section import resolve
 
-#: Of the torch of an interpreter what it is built for. To import it takes seconds; this is one small file of it.
-_BUILT_FOR = """\
-import importlib.util, os, runpy
-torch = importlib.util.find_spec("torch")
-if torch is not None:
-    built = runpy.run_path(os.path.join(os.path.dirname(torch.origin), "version.py"))
-    print("GPUs" if built.get("cuda") or built.get("hip") else "CPUs")
+#: Prints an interpreter's version, what its torch is built for, and whether it can load the shim that each job begins
+#: with. To import torch takes seconds; this reads one small file of it.
+_ASKED = """\
+import importlib.util, os, runpy, sys
+print(".".join(map(str, sys.version_info[:3])))
+try:
+    torch = importlib.util.find_spec("torch")
+    built = runpy.run_path(os.path.join(os.path.dirname(torch.origin), "version.py")) if torch else {}
+    print("GPU" if built.get("cuda") or built.get("hip") else "CPU" if torch else "none")
+except Exception:
+    print("unknown")
+sys.path.insert(0, sys.argv[1])
+import orchestrator.shim
+print("shim")
 """
 #: A cold interpreter on a network folder.
 ASK_PYTHON_S = 20.0
@@ -91,30 +99,43 @@ def check_script(config: RunConfig, folder: Path) -> None:
         raise ConfigError("command.no-script", script=path.name, folder=path.parent, near=hint)
 
 
-def has_torch_without_gpus(python: str) -> bool:
-    """Whether the torch of this interpreter is built for no GPU. False also where nobody can tell."""
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # as jobs have it
-    try:
-        done = subprocess.run(
-            [python, "-P", "-c", _BUILT_FOR], env=env, capture_output=True, text=True, timeout=ASK_PYTHON_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return done.stdout.strip() == "CPUs"
+class PythonFacts(Frozen):
+    """The compute side's interpreter, as this machine sees it. `version` empty: it could not be run, see `words`.
+    `torch`: what its torch is built for, "GPU" or "CPU"; "none": it has no torch.
+    """
+
+    command: str
+    version: str = ""
+    torch: str = "unknown"
+    shim_ok: bool = False
+    words: str = ""
 
 
-def gpus_in_vain(config: RunConfig, python: str) -> str:
-    """Why jobs of Slurm could not use the GPUs that they ask for, with what to do; empty where they can, or nobody can
+def python_facts(python: str, env: Mapping[str, str]) -> PythonFacts:
+    """Ask the interpreter, without what PYTHONPATH holds: jobs do not have it."""
+    code = str(Path(__file__).resolve().parents[2])
+    # Not -P, which Python 3.10 refuses: then it could not say how old it is.
+    env = {**env, "PYTHONPATH": "", "PYTHONSAFEPATH": "1"}
+    answer = run_command([python, "-c", _ASKED, code], env, ASK_PYTHON_S)
+    if isinstance(answer, NoAnswer):
+        return PythonFacts(command=python, words=answer.why)
+    version, torch, *rest = [*answer.stdout.split(), "", ""]
+    last = next((line for line in reversed(answer.stderr.splitlines()) if line.strip()), "")
+    return PythonFacts(command=python, version=version, torch=torch, shim_ok="shim" in rest, words=last)
+
+
+def unusable_python(config: RunConfig, python: PythonFacts, executor: str) -> ConfigError | None:
+    """Why each job would end at once with this interpreter, and what to do; None where jobs can work, or nobody can
     tell from here: in a container, of another program, or where slurm.setup decides which `python` it is.
     """
-    if not config.trains or not config.slurm.gpus or config.container is not None:
-        return ""
-    if resolve(config.training).device == "cpu" or ("/" not in python and config.slurm.setup):
-        return ""
-    if not has_torch_without_gpus(python):
-        return ""
-    found = f"slurm.gpus asks for {config.slurm.gpus}, and the torch of {python} is built without CUDA"
-    return f"{found}; install torch with CUDA there (docs/cluster.md), or set slurm.gpus to 0"
+    is_chosen_there = "/" not in python.command and config.slurm.setup
+    if config.command is not None or config.container is not None or is_chosen_there:
+        return None
+    if python.torch == "none" and config.python is None:  # one that is named may have it on the compute nodes alone
+        return ConfigError("python.no-torch", python=python.command)
+    if python.torch != "CPU" or executor != "slurm" or not config.trains or not config.slurm.gpus:
+        return None
+    return ConfigError("python.no-cuda", python=python.command) if resolve(config.training).device != "cpu" else None
 
 
 #: The field by which slots learn from each other.
@@ -160,9 +181,11 @@ def asked_for(
         config, notes = (config, ()) if fork is not None else with_known_experiments(config, run_dir)
         asked = StartRequest(config, path, run_dir, notes=notes, for_s=for_s)
     check_script(asked.config, asked.path.parent)
-    on_slurm = asked.config.executor != "local" and shutil.which("sbatch") is not None
-    if on_slurm and (words := gpus_in_vain(asked.config, compute_python(asked.config, asked.path))):
-        raise ConfigError("gpus.in-vain", why=words)
+    if asked.config.command is None:
+        executor = "local" if asked.config.executor == "local" or shutil.which("sbatch") is None else "slurm"
+        python = python_facts(compute_python(asked.config, asked.path), os.environ)
+        if error := unusable_python(asked.config, python, executor):
+            raise error
     asked = replace(asked, notes=(*asked.notes, *troubles(asked.run_dir)))
     return asked if fork is None else _forked(asked, fork)
 

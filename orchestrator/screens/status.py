@@ -76,7 +76,7 @@ def run_table(view: RunView, now: float, width: int, *, height: int | None = Non
         lines.append(_slots_table(slots, now, width))
     if len(slots) < len(whole.slots):
         lines.append(Text(f"{len(slots)} of {len(whole.slots)} slots; `orchestrator status` shows all", style="dim"))
-    return Group(*lines, *(Text(folded(line, width), style="dim") for line in note_lines(view, now)))
+    return Group(*lines, *(Text(folded(line, width)) for line in note_lines(view, now)))
 
 
 def _slots_table(slots: Sequence[SlotView], now: float, width: int) -> Text:
@@ -199,8 +199,9 @@ def notes(slot: SlotView, now: float, *, with_next: bool = True) -> list[str]:
     if slot.warning:
         found.append(slot.warning)
     bad = slot.last_verdict not in {None, Verdict.HANDED_OVER, Verdict.FINISHED, Verdict.NOT_NEEDED}
-    if (bad or slot.last_cause == PREEMPTED) and not slot.why:
-        found.append(f"last job: {end_words(str(slot.last_verdict), slot.last_cause)}")
+    if (bad or slot.last_cause == PREEMPTED) and (not slot.why or slot.job_id):
+        failed = f"its last job failed: {slot.last_cause}" if slot.last_verdict is Verdict.CRASHED else ""
+        found.append(failed or f"last job: {end_words(str(slot.last_verdict), slot.last_cause)}")
     if words := given_words(slot.progress, now):
         found.append(words)
     return found

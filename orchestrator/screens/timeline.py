@@ -87,6 +87,8 @@ def end_words(verdict: str, cause: str) -> str:
         return cause
     if verdict == Verdict.HANDED_OVER:
         cause = _HAND_OVERS.get(cause, cause)
+    head, _, how = cause.rpartition(" (")
+    cause = f"{head}, {how[:-1]}" if head and how.endswith(")") else cause
     return f"{verdict} ({cause})" if cause else verdict
 
 
@@ -118,7 +120,6 @@ _PLAIN: Mapping[str, tuple[str, str]] = {
     "nodes forgiven": ("no node is avoided any more: {why}", "too few are left"),
     "not accepted": ("{job} was not accepted after all: {why}", "the scheduler does not know it"),
     "put off": ("another job is tried later: {why}", "this one can never run"),
-    "released": ("released {job}, which Slurm held: {why}{complaint}", "a failed start"),
     "revived": ("{job} is there after all: taken back in", ""),
     "stalled": ("{job} is told to print its stacks and end: {why}", "no new report"),
 }

@@ -225,7 +225,7 @@ def test_the_crontabs_line_of_the_docs_takes_a_run_to_its_end(new_relay: NewRela
     assert set(codes) == {0}
     relay.assert_exactly_once(40)
     log = (relay.folder / "mt10.log").read_text()
-    assert "submission  slot 0" in log
+    assert "slot 0: submitted attempt" in log
     assert f"process {controller.pid}" in log  # the tick beside it said who has the run
 
 

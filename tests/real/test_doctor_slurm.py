@@ -15,6 +15,7 @@ from daemons import wait_for
 from relay import NewRelay, Relay
 from slurm_cluster import PrivateSlurm, SlurmCluster
 from slurm_relay import on_slurm
+from typist import Typist
 
 #: Without torch, so that the probe has little to load; and without our dependencies, so that it must need none.
 BARE_PYTHON = os.path.realpath(sys.executable)
@@ -72,8 +73,6 @@ def test_a_good_place_is_found_good_and_left_as_it_was(slurm: SlurmCluster, new_
     assert levels(value) <= {"ok", "warning"}, done.out
     assert found["partition"]["found"].startswith("gpu is up: no time limit, 4 nodes")
     assert "Slurm would take it, and start it at 20" in found["job script"]["found"]
-    assert found["MinJobAge"]["found"].endswith("300 s")
-    assert found["accounting"]["found"].startswith("none here")
     assert left_behind(relay) == []
     assert not relay.run_dir.exists()
     assert {row.job_id for row in slurm.jobs()} <= before
@@ -84,8 +83,8 @@ def test_a_good_place_is_found_good_and_left_as_it_was(slurm: SlurmCluster, new_
 def test_each_thing_that_is_wrong_is_a_line_that_says_what_to_do(
     private_slurm: PrivateSlurm, new_relay: NewRelay
 ) -> None:
-    slurm = private_slurm(nodes=1, overrides={"MinJobAge": "4"})
-    relay = on_slurm(new_relay, slurm, slurm={"partition": "short", "time_limit": "3"}, poll_seconds=3)
+    slurm = private_slurm(nodes=1)
+    relay = on_slurm(new_relay, slurm, slurm={"partition": "short", "time_limit": "3"})
     few = relay.folder / "few"
     few.mkdir()
     for name in ("sbatch", "squeue", "scancel", "scontrol", "sinfo"):
@@ -96,11 +95,8 @@ def test_each_thing_that_is_wrong_is_a_line_that_says_what_to_do(
     done = relay.run("doctor")
 
     done.assert_refused(11, "partition", "[doctor.problems]")
-    lines = done.out.splitlines()
-    assert any(line.startswith("ok: accounting: none here") for line in lines)
-    assert "problem: partition: short gives at most 0:01:00 a job; slurm.time_limit asks for 0:03:00" in done.out
-    assert 'Set slurm.time_limit to "0:01:00"' in done.out
-    assert '"poll_seconds" to 2' in next(line for line in lines if line.startswith("warning: MinJobAge"))
+    assert "problem: partition: short gives at most 0:01:00 a job, but slurm.time_limit asks for 0:03:00" in done.out
+    assert 'Set slurm.time_limit to "0:01:00", or set slurm.partition to gpu' in done.out
 
     slurm.kill_controller()
     (few / "asked").unlink()
@@ -130,7 +126,6 @@ def test_limits_of_the_user_are_told_with_what_they_mean(private_slurm: PrivateS
     assert "settles at 1 of 2 jobs" in limits["advice"]
     assert by_check(value)["walltime allowed"]["level"] == "problem"
     assert value["recommended"] == {"slurm": {"time_limit": "1:00:00", "max_jobs": 2}}
-    assert by_check(value)["accounting"]["found"] == "sacct answers"
 
     slurm.ask("sacctmgr", "-i", "add", "account", "other")
     wrong = relay.run("doctor", "--set", "slurm.account=other")
@@ -172,6 +167,7 @@ def test_the_probe_tells_what_a_node_has(slurm: SlurmCluster, new_relay: NewRela
     assert found["failover"]["found"].startswith("sbatch and squeue work")
     assert found["driver"]["found"] == "NVIDIA A40, 46068 MiB; its driver runs CUDA 12.2 and older"
     assert value["probe"]["report"]["errors"] == {}
+    assert (Path(relay.env["XDG_STATE_HOME"]) / "anchorleg" / "runs" / "probed").exists()  # `start` offers none then
     slurm.wait_until_empty()
     assert left_behind(relay) == []
 
@@ -224,3 +220,37 @@ def test_the_signal_comes_by_the_clock_and_the_config_follows(slurm: SlurmCluste
     assert value["recommended"] == {}
     slurm.wait_until_empty()
     assert left_behind(relay) == []
+
+
+@pytest.mark.long
+@pytest.mark.slurm
+def test_start_refuses_what_no_node_has_offers_the_probe_and_says_why_the_first_job_failed(
+    slurm: SlurmCluster, new_relay: NewRelay
+) -> None:
+    fails = ["sh", "-c", "echo there is no such task >&2; exit 3"]
+    relay = on_slurm(new_relay, slurm, command=fails, slurm={"partition": "gpu"})
+    for asked, fits in (
+        ("slurm.cpus_per_task=9", "slurm.cpus_per_task to 8"),
+        ("slurm.gpus=2", "slurm.gpus to 1"),
+        ("slurm.mem=17G", 'slurm.mem to "16000M"'),
+        ("slurm.partition=short", 'slurm.time_limit to "0:01:00", or set slurm.partition to gpu'),
+        ("slurm.partition=nope", "slurm.partition to one of: gpu, short"),
+    ):
+        relay.run("start", "--set", asked).assert_refused(2, fits, "[slurm.never-fits]")
+    assert not relay.run_dir.exists()
+
+    typist = Typist([sys.executable, "-m", "orchestrator", "start"], relay.env, str(relay.folder))
+    typist.wait_for("Send a probe of 3 minutes first? [y/N]")
+    typist.type("y")
+    typist.wait_for("is submitted")
+    typist.type("\x03")
+    assert typist.end() == 130
+    slurm.wait_until_empty()
+    assert not relay.run_dir.exists()
+
+    controller = relay.spawn("start")
+    wait_for(lambda: "crashed (there is no such task, exit code 3)" in relay.output(), "the reason")
+    controller.send_signal(signal.SIGINT)
+    relay.ended(controller)
+    assert "doctor --probe" in relay.output()  # no probe has ended yet
+    slurm.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from daemons import PATIENCE_S
 from slurm_cluster import SlurmCluster
 
-from orchestrator.run.starting import has_torch_without_gpus
+from orchestrator.run.starting import python_facts
 
 pytestmark = pytest.mark.slurm
 
@@ -54,12 +55,12 @@ def test_init_writes_a_config_of_what_sinfo_says_and_slurm_would_take_its_jobs(
     assert written.returncode == 0, written.stderr
     config = json.loads((tmp_path / "cluster_config.json").read_text())
     assert (config["slurm"]["partition"], config["slurm"]["time_limit"]) == ("gpu", "4:00:00")
-    gpus = 0 if has_torch_without_gpus(sys.executable) else 1
+    gpus = 0 if python_facts(sys.executable, os.environ).torch == "CPU" else 1
     assert (config["slurm"]["gpus"], config["slots"], config["slurm"]["max_jobs"]) == (gpus, 4, 4)
     if gpus == 0:  # as with a config from elsewhere
         vain = orchestrator(slurm, tmp_path, "start", "--set", "slurm.gpus=1")
-        assert (vain.returncode, "[gpus.in-vain]" in vain.stderr) == (2, True), vain.stderr
-        assert "is built without CUDA" in orchestrator(slurm, tmp_path, "doctor", "--set", "slurm.gpus=1").stdout
+        assert (vain.returncode, "[python.no-cuda]" in vain.stderr) == (2, True), vain.stderr
+        assert "has no CUDA" in orchestrator(slurm, tmp_path, "doctor", "--set", "slurm.gpus=1").stdout
         assert not (tmp_path / "runs").exists()
     (tmp_path / "job.sh").write_text(orchestrator(slurm, tmp_path, "render").stdout)
     assert slurm.run("sbatch", "--test-only", f"--chdir={tmp_path}", str(tmp_path / "job.sh")).returncode == 0

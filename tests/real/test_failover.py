@@ -78,7 +78,7 @@ def test_jobs_go_on_by_themselves_to_the_end(private_slurm: PrivateSlurm, new_re
         relay.assert_exactly_once(60, slot)
         assert relay.attempts(slot) == [0, 1, 2]
     assert "this job looks what is due" in said(relay)
-    assert "submission  slot 0  attempt 1" in (relay.run_dir / "controller.log").read_text()
+    assert "slot 0: submitted attempt 1 as job" in (relay.run_dir / "controller.log").read_text()
     slurm.wait_until_empty()
     assert set(ends(slurm, relay)) == {"COMPLETED"}
     owners = [path.read_text() for path in Path(relay.run_dir, "lease").glob("[0-9]*") if path.suffix == ""]

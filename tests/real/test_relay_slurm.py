@@ -105,6 +105,6 @@ def soft_limits(pid: int | None, *names: str) -> list[int | str]:
 def test_a_background_controller_that_slurm_refuses_says_so_at_once(new_slurm_relay: NewRelay) -> None:
     relay = new_slurm_relay(total=10)
 
-    refused = relay.run("start", "--via", "daemon", "--partition", "nope")
+    refused = relay.run("start", "--via", "daemon", "--set", "slurm.constraint=nope")
 
-    refused.assert_refused(6, "invalid partition specified: nope")
+    refused.assert_refused(6, "Invalid feature specification")

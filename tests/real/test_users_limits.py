@@ -82,11 +82,11 @@ def test_the_users_other_jobs_are_left_alone_but_counted(private_slurm: PrivateS
 @pytest.mark.parametrize(
     ("section", "overrides", "words"),
     [
-        ({"partition": "nope"}, {}, "Invalid partition name specified"),
+        ({"constraint": "nope"}, {}, "Invalid feature specification"),
         ({"account": "nobody"}, {}, "Invalid account or account/partition combination specified"),
-        ({"partition": "short"}, {"EnforcePartLimits": "ALL"}, "Requested time limit is invalid"),
+        ({"extra": ["--partition=short"]}, {"EnforcePartLimits": "ALL"}, "Requested time limit is invalid"),
     ],
-    ids=["partition", "account", "time"],
+    ids=["constraint", "account", "time"],
 )
 def test_what_slurm_will_never_accept_is_told_in_its_own_words(
     private_slurm: PrivateSlurm, new_relay: NewRelay, section: dict[str, Any], overrides: dict[str, str], words: str
@@ -100,7 +100,8 @@ def test_what_slurm_will_never_accept_is_told_in_its_own_words(
     view = relay.status()
     assert view["state"] == "failed"
     assert all(words in slot["why"] for slot in view["slots"])
-    again = relay.run("start", *(word for key in section for word in ("--set", f"slurm.{key}=null")))
+    none = {"extra": "[]"}
+    again = relay.run("start", *(f"--set=slurm.{key}={none.get(key, 'null')}" for key in section))
     assert again.code == 0, again.words
     for slot in (0, 1):
         relay.assert_exactly_once(10, slot)
@@ -111,7 +112,7 @@ def test_a_job_that_would_pend_for_ever_is_taken_back_with_what_to_change(
     private_slurm: PrivateSlurm, new_relay: NewRelay
 ) -> None:
     slurm = private_slurm(nodes=1)  # without EnforcePartLimits: accepted, and never started
-    relay = on_slurm(new_relay, slurm, slots=1, total=10, slurm={"partition": "short"})
+    relay = on_slurm(new_relay, slurm, slots=1, total=10, slurm={"extra": ["--partition=short"]})
 
     refused = relay.hurried("start")
 
@@ -120,6 +121,6 @@ def test_a_job_that_would_pend_for_ever_is_taken_back_with_what_to_change(
     assert "slurm.time_limit" in refused.words
     assert rows_of(slurm, relay) == []
     assert relay.status()["state"] == "failed"
-    again = relay.run("start", "--time-limit", "3", "--partition", "gpu")
+    again = relay.run("start", "--time-limit", "3", "--set=slurm.extra=[]")
     assert again.code == 0, again.words
     relay.assert_exactly_once(10)

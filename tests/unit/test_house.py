@@ -51,7 +51,7 @@ FLOORS = {
     "anchorleg": """
         job, live, findings places rollback, disks files output signals temporary, errors, words""",
     "orchestrator": """
-        __main__, cli, commands, doctor, hosts, controller screens init, observe, run, configwarnings,
+        __main__, cli, commands, doctor, hosts, controller, screens init, observe, run, configwarnings,
         decisions reference, config shim,
         executors experiments failover fields sections,
         disk integrations jobside processes notation, errors""",

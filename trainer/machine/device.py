@@ -46,7 +46,10 @@ def choose_device(
 
 
 def device_of_job(
-    wanted: str, environ: Mapping[str, str] = os.environ, there: Mapping[str, bool] | None = None
+    wanted: str,
+    environ: Mapping[str, str] = os.environ,
+    there: Mapping[str, bool] | None = None,
+    built_for: str | None = torch.version.cuda or torch.version.hip,
 ) -> torch.device:
     """As `choose_device`. Errors: ConfigError; DeviceError where the job was given a GPU that cannot be used, and
     nobody asked for the CPU. The sentence is the same on every node: `orchestrator.decisions.nodes` compares them.
@@ -54,6 +57,8 @@ def device_of_job(
     there = there or devices_here()
     given = next((name for name in _GIVEN if environ.get(name, "").strip() not in _NO_GPUS), None)
     if given is not None and not there["cuda"] and wanted in {"auto", "cuda"}:
+        if built_for is None:
+            raise DeviceError("gpu.no-cuda", version=torch.__version__)
         raise DeviceError("gpu.none-usable", given=given, version=torch.__version__)
     return choose_device(wanted, there)
 

@@ -53,6 +53,7 @@ def test_a_known_error_is_one_sentence_with_its_identifier_and_its_code(
         (["stop", "x", "--config", "y"], 2, "cli.name-and-config"),
         (["stop", "x", "--grace", "inf"], 2, "cli.grace"),
         (["start", "--set", "seed"], 2, "cli.no-value"),
+        (["start", "other", "--config", "good.json", "--set", "slots=2"], 2, "start.other-name"),
         (["status", "--price", "nan"], 2, "cli.price"),
         (["render", "--config", "good.json", "--slot", "9"], 2, "slot.unknown"),
         (["render", "--config", "wrong.json"], 2, "config.unknown-field"),
@@ -66,7 +67,6 @@ def test_a_known_error_is_one_sentence_with_its_identifier_and_its_code(
         (["start", "--config", "good.json", "--for", "infinite"], 2, "cli.for"),
         (["start", "--config", "good.json", "--dry-run", "--for", "9999999-0"], 2, "cli.for-too-long"),
         (["status", "--config", "good.json"], 8, "run.not-begun"),
-        (["start", "--config", "good.json", "--via", "cron"], 2, "cli.via-cron"),
         (["start", "--config", "good.json", "--via", "at"], 2, "cli.via"),
         (["start", "--config", "good.json", "--slots", "3", "--ddp-world-size", "4"], 2, "cli.two-numbers-of-slots"),
         (

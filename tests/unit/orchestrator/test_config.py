@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ from orchestrator.config import (
 )
 from orchestrator.configwarnings import warnings_of
 from orchestrator.errors import ConfigError
-from orchestrator.executors.slurm_text import MARK
-from orchestrator.init import write_config
+from orchestrator.executors.slurm_text import MARK, Partition
+from orchestrator.init import choose_partition, config_for, write_config
+from orchestrator.run.starting import PythonFacts
 from trainer.config.section import resolve
 
 #: One object a line: a config, the identifier of its error (of the orchestrator), and some of its fields.
@@ -191,11 +193,33 @@ class TestANewOne:
     def test_a_partition_with_gpus_is_for_a_torch_that_can_use_them(
         self, tmp_path: Path, sinfo: Path, monkeypatch: pytest.MonkeyPatch, without_gpus: bool, chosen: tuple[str, int]
     ) -> None:
-        monkeypatch.setattr("orchestrator.init.has_torch_without_gpus", lambda _: without_gpus)
+        told = PythonFacts(command=sys.executable, torch="CPU" if without_gpus else "GPU")
+        monkeypatch.setattr("orchestrator.init.python_facts", lambda *_: told)
         shown = sinfo.read_text().replace('case " $* " in *" -a "*)', "case all in all)")
         sinfo.write_text(shown)
         said = io.StringIO()
         write_config(tmp_path / "new.json", None, force=False, out=Console(file=said))
         slurm = json.loads((tmp_path / "new.json").read_text())["slurm"]
         assert (slurm["partition"], slurm["gpus"]) == chosen
-        assert ("without CUDA" in said.getvalue()) is without_gpus
+        assert ("has no CUDA" in said.getvalue()) is without_gpus
+
+    @pytest.mark.parametrize(
+        ("node", "gpus", "chosen"),
+        [
+            ({"nodes": 2, "cpus_per_node": 64, "memory_mb": 512_000, "gpus": {"a100": 4}}, True, (8, 1, "32G", 4)),
+            ({"nodes": 1, "cpus_per_node": 12, "memory_mb": 64_000, "gpus": {"": 2}}, True, (6, 1, "28G", 2)),
+            ({"nodes": 1, "cpus_per_node": 12, "memory_mb": 64_000, "gpus": {"": 2}}, False, (8, 0, "32G", 1)),
+            ({"nodes": 1, "cpus_per_node": 4, "memory_mb": 1, "gpus": {}}, True, (4, 0, None, 1)),
+        ],
+    )
+    def test_each_job_asks_for_its_share_of_a_node(self, node: dict[str, Any], gpus: bool, chosen: object) -> None:
+        row = Partition(name="all", is_default=True, is_up=True, time_limit_s=None, **node)
+        value = config_for(row, gpus=gpus)
+        slurm = value["slurm"]
+        assert (slurm["cpus_per_task"], slurm["gpus"], slurm.get("mem"), value["slots"]) == chosen
+
+    def test_a_default_partition_that_gives_no_time_to_train_is_passed_over(self) -> None:
+        same: dict[str, Any] = {"is_up": True, "nodes": 1, "cpus_per_node": 8, "memory_mb": 1, "gpus": {"": 1}}
+        debug = Partition(name="debug", is_default=True, time_limit_s=60, **same)
+        long = Partition(name="long", is_default=False, time_limit_s=86400, **same)
+        assert choose_partition((debug, long), None).name == "long"

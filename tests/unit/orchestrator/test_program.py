@@ -8,7 +8,7 @@ import pytest
 from refused import refused
 
 from orchestrator.config import parse_config
-from orchestrator.run.starting import check_script, gpus_in_vain, has_torch_without_gpus, script_of
+from orchestrator.run.starting import PythonFacts, check_script, python_facts, script_of, unusable_python
 
 
 @pytest.mark.parametrize(
@@ -39,11 +39,11 @@ def test_a_misspelt_script_is_refused_with_the_nearest_name(tmp_path: Path) -> N
         check_script(parse_config({"command": ["bash", "nowhere/x.sh"]}, "here"), tmp_path)
 
 
-class TestGpusInVain:
-    """A torch of the CPU alone, and a partition with GPUs."""
+class TestThePythonOfJobs:
+    """What can be said of it before the first job."""
 
     @staticmethod
-    def python(folder: Path, version: str | None) -> str:
+    def python(folder: Path, version: str | None) -> PythonFacts:
         """An interpreter whose torch has this version.py; None: it has no torch."""
         if version is not None:
             (folder / "lib" / "torch").mkdir(parents=True)
@@ -52,39 +52,43 @@ class TestGpusInVain:
         command = folder / "python"
         command.write_text(f'#!/bin/sh\nPYTHONPATH={folder}/lib exec /usr/bin/python3 "$@"\n')
         command.chmod(0o755)
-        return str(command)
+        return python_facts(str(command), {"PATH": "/usr/bin:/bin"})
 
     @pytest.mark.parametrize(
-        ("version", "is_without"),
+        ("version", "torch", "name"),
         [
-            ("cuda = None\nhip = None\n", True),
-            ("cuda = None\n", True),
-            ("cuda = '12.4'\n", False),
-            ("cuda = None\nhip = '6.0'\n", False),
-            ("a broken file", False),
-            (None, False),
+            ("cuda = None\nhip = None\n", "CPU", "python.no-cuda"),
+            ("cuda = None\n", "CPU", "python.no-cuda"),
+            ("cuda = '12.4'\n", "GPU", None),
+            ("cuda = None\nhip = '6.0'\n", "GPU", None),
+            ("a broken file", "unknown", None),
+            (None, "none", "python.no-torch"),
         ],
     )
-    def test_is_told_without_loading_torch(self, tmp_path: Path, version: str | None, is_without: bool) -> None:
+    def test_is_known_without_loading_torch(
+        self, tmp_path: Path, version: str | None, torch: str, name: str | None
+    ) -> None:
         python = self.python(tmp_path, version)
-        assert has_torch_without_gpus(python) is is_without
-        assert bool(gpus_in_vain(parse_config({}, "here"), python)) is is_without
+        assert (python.torch, python.shim_ok) == (torch, True)
+        error = unusable_python(parse_config({}, "here"), python, "slurm")
+        assert (error.id if error else None) == name
 
     @pytest.mark.parametrize(
-        "config",
+        ("config", "torch"),
         [
-            {"slurm": {"gpus": 0}},
-            {"command": ["true"]},
-            {"training": {"device": "cpu"}},
-            {"container": {"image": "/image.sif"}},
+            ({"slurm": {"gpus": 0}}, "CPU"),
+            ({"training": {"device": "cpu"}}, "CPU"),
+            ({"role": "actors", "actors": {"shared_dir": "/x"}, "slurm": {"gpus": 1}}, "CPU"),
+            ({"command": ["true"]}, "none"),
+            ({"container": {"image": "/image.sif"}}, "none"),
+            ({"python": "/only/on/nodes/python"}, "none"),
         ],
     )
-    def test_concerns_our_trainer_on_a_gpu_alone(self, tmp_path: Path, config: dict[str, Any]) -> None:
-        assert gpus_in_vain(parse_config(config, "here"), self.python(tmp_path, "cuda = None\n")) == ""
+    def test_is_no_obstacle(self, config: dict[str, Any], torch: str) -> None:
+        told = PythonFacts(command="/venv/python", version="3.11.7", torch=torch)
+        assert unusable_python(parse_config(config, "here"), told, "slurm") is None
 
-    def test_nobody_can_tell_where_the_setup_decides(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.python(tmp_path, "cuda = None\n")
-        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    def test_nobody_knows_it_where_the_setup_decides(self) -> None:
         loaded = parse_config({"slurm": {"setup": ["module load python"]}}, "here")
-        assert gpus_in_vain(loaded, "python") == ""
-        assert gpus_in_vain(parse_config({}, "here"), "python")
+        assert unusable_python(loaded, PythonFacts(command="python", torch="CPU"), "slurm") is None
+        assert unusable_python(parse_config({}, "here"), PythonFacts(command="python", torch="CPU"), "local") is None

@@ -140,7 +140,10 @@ HELD = SuccessorView(attempt=3, job_id="124", state="pending", why="is held by y
         ([SlotView(slot=0, state="failed", why="wrong task", next="mend it, then `orchestrator start toy`")],
          ["slot 0: wrong task; mend it, then `orchestrator start toy`"]),
         ([running(1, last_verdict=Verdict.CRASHED, last_cause="out of memory")],
-         ["slot 1: last job: crashed (out of memory)"]),
+         ["slot 1: its last job failed: out of memory"]),
+        ([SlotView(slot=0, state="pending", job_id="8", why="waits for its turn",
+                   last_verdict=Verdict.CRASHED, last_cause="No module named 'torch' (exit code 1)")],
+         ["slot 0: waits for its turn", "slot 0: its last job failed: No module named 'torch' (exit code 1)"]),
         ([running(silent_s=300.0)], ["slot 0: no report from its program for 0:05:00"]),
     ],
 )  # fmt: skip

@@ -25,7 +25,9 @@ def test_a_device_that_is_not_there_is_refused_with_what_to_do():
 def test_a_job_that_was_given_a_gpu_does_not_train_without_it_unless_that_was_asked_for(name):
     for wanted in ("auto", "cuda"):
         with refused("gpu.none-usable", given=name):
-            machine.device_of_job(wanted, {name: "0,1"}, NO_GPU)
+            machine.device_of_job(wanted, {name: "0,1"}, NO_GPU, "12.4")
+        with refused("gpu.no-cuda"):
+            machine.device_of_job(wanted, {name: "0,1"}, NO_GPU, None)
     assert machine.device_of_job("cpu", {name: "0,1"}, NO_GPU).type == "cpu"
     assert machine.device_of_job("auto", {name: "0,1"}, {**NO_GPU, "cuda": True}).type == "cuda"
     for nothing in ({}, {name: ""}, {name: "-1"}, {name: "NoDevFiles"}):
