@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, TextIO, TypeGuard
 
 from anchorleg.errors import NamedError
-from anchorleg.words import shown
+from anchorleg.words import lines_shown, on_one_line, shown, wrapped
 
 #: A command's exit code then, as a shell has it: `orchestrator status | head -1`.
 READER_GONE = 128 + signal.SIGPIPE
@@ -32,8 +32,10 @@ class _Shown(io.TextIOWrapper):
     """Text for people: control characters are written out, whatever they came from. rich's own orders pass."""
 
     def write(self, text: str, /) -> int:
-        """As `io.TextIOWrapper`."""
-        super().write(shown(text))
+        """As `io.TextIOWrapper`. While rich redraws, its own stream stands before this one, and all text is rich's."""
+        streams = (stream for stream in (sys.stdout, sys.stderr) if not isinstance(stream, _Shown))
+        is_richs = any(getattr(stream, "rich_proxied_file", None) is self for stream in streams)
+        super().write(text if is_richs else shown(text))
         return len(text)
 
     @property
@@ -133,8 +135,18 @@ def end_with_error(program: str, error: object, code: int) -> NoReturn:
         with contextlib.suppress(OSError):
             print(json.dumps(error.as_json()))
         _flush(quietly=True)
-    print(f"{program}: {shown(error.with_id() if isinstance(error, NamedError) else str(error))}", file=sys.stderr)
+    words = error.with_id() if isinstance(error, NamedError) else str(error)
+    say(*f"{program}: {words}".splitlines(), file=sys.stderr)
     sys.exit(code)
+
+
+def say(*lines: str, file: TextIO | None = None) -> None:
+    """Print each of `lines` on one line, whatever is in it; for a terminal, broken between words."""
+    out = file or sys.stdout
+    if out.isatty():
+        width = os.get_terminal_size(out.fileno()).columns or 80
+        lines = tuple(piece for line in lines for piece in wrapped(shown(on_one_line(line)), width))
+    print(lines_shown(lines), file=out, flush=True)
 
 
 def words_of(error: OSError) -> str:

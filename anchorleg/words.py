@@ -14,7 +14,7 @@ import math
 import re
 import textwrap
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 #: Of foreign text where nobody says otherwise: some lines of a terminal.
@@ -116,25 +116,36 @@ def sized(count: float) -> str:
 
 #: Under what it continues.
 INDENT = "  "
+_COMMAND, _BLANK = re.compile("`[^`]*`"), "\0"
 
 
 def wrapped(line: str, width: int, *, indent: str = INDENT) -> list[str]:
-    """`line` in pieces of at most `width` characters. A single word that is longer, as a path may be, stays whole."""
+    """`line` in pieces of at most `width` characters. A word that is longer, as a path may be, stays whole, and so does
+    a command in backticks: somebody will copy it.
+    """
     own = line[: len(line) - len(line.lstrip())]
     pieces = textwrap.wrap(
-        line.strip(),
+        _COMMAND.sub(lambda found: found[0].replace(" ", _BLANK), line.strip()),
         max(width, len(own + indent) + 1),
         initial_indent=own,
         subsequent_indent=own + indent,
         break_long_words=False,
         break_on_hyphens=False,
     )
-    return pieces or [""]
+    return [piece.replace(_BLANK, " ") for piece in pieces] or [""]
 
 
 def folded(line: str, width: int, *, indent: str = INDENT) -> str:
     """The same as one text."""
     return "\n".join(wrapped(line, width, indent=indent))
+
+
+def table_lines(names: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """The head and the rows of a table, where that fits `width`; else one line a row, each part behind its name."""
+    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+    if sum(widths) + 2 * (len(widths) - 1) > width:
+        return [", ".join(f"{name} {part}" for name, part in zip(names, row, strict=True)) for row in rows]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in (names, *rows)]
 
 
 #: 95 % of a normal distribution lie within so many standard errors.

@@ -163,7 +163,7 @@ class Controller:
             self._turns = turns_of(self.run.config)
             self.ledger = with_slots(self.ledger, self.run.config.slots)
         for request in new:
-            self.ledger = with_request(self.ledger, request, self.run.config.run_name)
+            self.ledger = with_request(self.ledger, request)
         return new
 
     def tick(self) -> None:

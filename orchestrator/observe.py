@@ -40,7 +40,6 @@ def gather_facts(
         ahead=_queued_behind(run_dir, ledger, poll),
         since_last_look_s=now - ledger.written_at if ledger.written_at else 0.0,
         relay=run.config.relay,
-        run_name=run.config.run_name,
         queue=run.config.queue,
         avoids_nodes=executor.avoids_nodes,
         trainer=run.config.trains,

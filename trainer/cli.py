@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anchorleg.job import Job
-from anchorleg.output import end_with_error, ending_well, words_of
+from anchorleg.output import end_with_error, ending_well, say, words_of
 from anchorleg.signals import bear_hand_over
 from trainer.commands.actors import actors
 from trainer.commands.autotune import autotune
@@ -88,7 +88,7 @@ def train(
     job, place = Job.from_environment(), place_of(os.environ)
     asked = read_section(config or (job.config if job else None), preset, settings or [])
     for warning in asked.warnings if job is None else ():  # the orchestrator has warned of what the user wrote
-        print(f"warning: {warning}", file=sys.stderr)
+        say(f"warning: {warning}", file=sys.stderr)
     check_ranks(asked.training.algorithm.shards, ranks)
     if job is None:
         job = _alone(asked, run_dir, shared_dir, accepts_contributions=accept_contributions)
@@ -117,7 +117,7 @@ def _alone(asked: LoadedSection, run_dir: Path | None, shared_dir: Path | None, 
     shared = shared_dir.resolve() if shared_dir else None
     job = alone(folder, shared_dir=shared, accepts_contributions=accepts_contributions)
     with contextlib.suppress(OSError):  # a training goes on, whether anybody reads this or not
-        print(f"training in {folder} (no orchestrator: run the same command again to go on)", flush=True)
+        say(f"training in {folder} (no orchestrator: run the same command again to go on)")
     return job
 
 
@@ -174,7 +174,7 @@ def _train(job: Job, asked: LoadedSection, group: Group | None = None) -> int:
 
 
 def _tell(sentence: str) -> None:
-    print(f"trainer: {sentence}", file=sys.stderr, flush=True)
+    say(f"trainer: {sentence}", file=sys.stderr)
 
 
 def _version(value: bool) -> None:

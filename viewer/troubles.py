@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -102,8 +101,7 @@ def _of_slot(slot: SlotView, name: str) -> Iterator[Judgement]:
     elif slot.state == "pending" and for_ever:
         yield problem(f"its job can never run: {slot.why}", explain)
     elif slot.state == "waiting" and for_ever:
-        words = re.sub(r"^job \S+ ", "its job ", slot.why)  # so that slots of one mind share a line
-        yield problem(f"put off: {words}", explain)
+        yield problem(f"put off: {slot.why}", explain)
     elif slot.failures:
         cause = f": {slot.last_cause}" if slot.last_cause else ""
         yield problem(f"failure {slot.failures} of {slot.failure_budget} in a row{cause}", logs)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from anchorleg.words import lines_shown
+from anchorleg.output import say
 from orchestrator.commands.options import (
     ConfigOption,
     ExecutorOption,
@@ -74,11 +74,11 @@ def start(
     if dry_run:
         from orchestrator.hosts.dry import dry_start
 
-        print(lines_shown(dry_start(asked)))
+        say(*dry_start(asked))
     elif via == "daemon":
         from orchestrator.hosts.detached import start_in_background
 
-        start_in_background(asked, command_line(name, path, overrides, fork, for_s), console())
+        start_in_background(asked, command_line(name, path, overrides, fork, for_s))
     else:
         from orchestrator.hosts import host
 
@@ -116,4 +116,4 @@ def tick(
     if failover:
         ticking.tick_for_job(folder)
     else:
-        ticking.tick(folder, console())
+        ticking.tick(folder)

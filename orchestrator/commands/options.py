@@ -35,7 +35,7 @@ ConfigOption = Annotated[
 ]
 NameArgument = Annotated[
     str | None,
-    typer.Argument(help="Name or id of a run that was started from this account.", autocompletion=run_names),
+    typer.Argument(help="Name, id or folder of a run.", autocompletion=run_names),
 ]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", help="Any config field: --set training.seed=3. May be repeated.")
@@ -105,7 +105,7 @@ def config_path_of(config: Path | None) -> Path:
 
 
 def locate(name: str | None, config: Path | None) -> RunDir:
-    """The run folder meant by a name, by --config, or by where we stand. Errors: UnknownRun, ConfigError."""
+    """The run folder meant by a name or path, by --config, or by where we stand. Errors: UnknownRun, ConfigError."""
     from orchestrator.config import load_config
     from orchestrator.run.begin import run_dir_of
     from orchestrator.run.rundir import entries, find_run

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from anchorleg.output import say
 from orchestrator.commands.options import ConfigOption, locate, run_names
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def add(
     from orchestrator.hosts.asking import add_experiments, experiments_of
 
     rows = experiments_of(fields or [], file, name, priority)
-    print(add_experiments(locate(run, config), rows))
+    say(add_experiments(locate(run, config), rows))
 
 
 def drop(slots: SlotsArgument, run: RunOption = None, config: ConfigOption = None) -> None:
@@ -81,10 +82,10 @@ def rollback(
     """Go on from an older checkpoint with the next job. Newer ones stay until it begins, and can be had back."""
     from orchestrator.hosts.asking import roll_back_slots
 
-    print(roll_back_slots(locate(run, config), slots, to, why=why, without=without))
+    say(*roll_back_slots(locate(run, config), slots, to, why=why, without=without).splitlines())
 
 
 def _ask(kind: Kind, slots: list[str], run: str | None, config: Path | None, value: int | None = None) -> None:
     from orchestrator.hosts.asking import ask_slots
 
-    print(ask_slots(locate(run, config), kind, slots, value))
+    say(ask_slots(locate(run, config), kind, slots, value))

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from anchorleg.words import lines_shown, on_one_line
+from anchorleg.output import say
+from anchorleg.words import lines_shown, table_lines
 from orchestrator.commands.options import ConfigOption, JsonOption, NameArgument, console, locate
 from orchestrator.errors import ConfigError
 
@@ -47,9 +48,9 @@ def status(
     if out.is_terminal:
         out.print(run_table(view, time.time(), out.width))
     else:
-        print(lines_shown(plain_lines(view, time.time())))
+        say(*plain_lines(view, time.time()))
     if price is not None:
-        out.print(cost_words(cost, price), soft_wrap=not out.is_terminal)
+        say(cost_words(cost, price))
 
 
 def explain(
@@ -69,12 +70,7 @@ def explain(
     if as_json:
         print(found.model_dump_json(indent=2))
         return
-    lines = screen.explanation_lines(found, now)
-    if (out := console()).is_terminal:
-        from anchorleg.words import wrapped
-
-        lines = [piece for line in lines for piece in wrapped(line, out.width)]
-    print(lines_shown(lines))
+    say(*screen.explanation_lines(found, now))
 
 
 def logs(
@@ -118,24 +114,22 @@ def goodput(name: NameArgument = None, config: ConfigOption = None, as_json: Jso
     elif out.is_terminal:
         out.print(goodput_table(view, out.width))
     else:
-        print(lines_shown(goodput_lines(view)))
+        say(*goodput_lines(view))
 
 
 def runs(as_json: JsonOption = False) -> None:
     """List the runs that were started from this account."""
     from orchestrator.run.rundir import entries
-    from orchestrator.screens.cells import table
 
     known = entries()
     if as_json:
         print(json.dumps([entry.model_dump() for entry in known], indent=2))
     elif not known:
-        print("No run was started from this account yet: begin one with `orchestrator start`.")
+        say("No run was started from this account yet: begin one with `orchestrator start`.")
     elif (out := console()).is_terminal:
         names = ["run", "id", "started", "folder"]
         starts = [time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.registered_at)) for entry in known]
         cells = [(e.run_name, e.run_id, start, e.run_dir) for e, start in zip(known, starts, strict=True)]
-        out.print(table(names, [[on_one_line(cell) for cell in row] for row in cells], left=names), soft_wrap=True)
+        say(*table_lines(names, cells, out.width))
     else:
-        for entry in known:
-            print(lines_shown([f"{entry.run_name}\t{entry.run_id}\t{entry.run_dir}"]))
+        print(lines_shown(f"{entry.run_name}\t{entry.run_id}\t{entry.run_dir}" for entry in known))

@@ -102,27 +102,26 @@ LEAD_TIMES = 2.0
 
 
 def after_end(
-    slot: Slot, attempt: Attempt, evidence: Evidence, relay: RelaySection, now: float, *, progressed: bool, name: str
+    slot: Slot, attempt: Attempt, evidence: Evidence, relay: RelaySection, now: float, *, progressed: bool
 ) -> Slot:
-    """`slot` after the end of `attempt` (judged already). `name`: the run's, for what a person may type."""
+    """`slot` after the end of `attempt` (judged already)."""
     verdict = attempt.verdict
     update: dict[str, Any] = {}
     if progressed or verdict is Verdict.HANDED_OVER:
-        update["early_ends"] = slot.early_ends + 1 if _is_early(evidence) else 0
+        update["early_ends"] = slot.early_ends + 1 if is_early(evidence) else 0
     if progressed:
         update |= {"failures": 0, "node_failures": 0, "stalls": 0, "good_node": attempt.node or slot.good_node}
     if verdict is Verdict.HANDED_OVER:
         update |= {"hand_overs": slot.hand_overs + 1, "failures": 0, "node_failures": 0, "stalls": 0}
         update |= {"hand_over_s": with_hand_over(slot.hand_over_s, evidence)}
     elif verdict is Verdict.FINISHED:
-        update |= {"status": SlotStatus.FINISHED, "why": "", "on_request": False}
+        update |= {"status": SlotStatus.FINISHED, "why": attempt.cause, "on_request": False}
         update |= {"failures": 0, "node_failures": 0, "stalls": 0}
     elif verdict is Verdict.DO_NOT_REQUEUE:
         update |= {"status": SlotStatus.FAILED, "why": attempt.cause, "on_request": False}
     if slot.status is SlotStatus.ACTIVE and verdict not in _SETTLED and _was_the_last(slot, attempt):
         if verdict is Verdict.CANCELLED and all(s.cancelled_at is None for s in attempt.decisive):
-            why = f"its job was {attempt.cause}; `orchestrator start {name}` goes on"
-            update |= {"status": SlotStatus.PAUSED, "why": why}
+            update |= {"status": SlotStatus.PAUSED, "why": f"its job was {attempt.cause}"}
         elif not progressed and verdict is not Verdict.HANDED_OVER:
             update |= _after_failure(slot, attempt, relay, now)
             if _has_run(attempt):
@@ -132,14 +131,12 @@ def after_end(
     return slot.model_copy(update=update) if update else slot
 
 
-def _is_early(evidence: Evidence) -> bool:
+def is_early(evidence: Evidence) -> bool:
     """Whether its program ended of itself, unasked, in the first part of its job's time."""
     ended = evidence.exit
     if ended is None or ended.code < 0 or ended.asked is not None or ended.terminated:
         return False
-    if ended.started_at is None or ended.deadline is None:
-        return False
-    return ended.at - ended.started_at < EARLY * (ended.deadline - ended.started_at)
+    return ended.time_used is not None and ended.time_used < EARLY
 
 
 def _braked(early_ends: int, attempt: Attempt, relay: RelaySection, now: float) -> dict[str, Any]:
@@ -162,17 +159,17 @@ def _after_failure(slot: Slot, attempt: Attempt, relay: RelaySection, now: float
     else:
         return {}
     update: dict[str, Any] = {"failures": failures, "node_failures": node_failures, "stalls": stalls}
-    last = f"{job_words(attempt)}: {attempt.cause}"
     if stalls >= STALLS and attempt.verdict is Verdict.STALLED:
-        why = f"{stalls} jobs stalled without a new checkpoint between them; the last one: {last}"
+        why = f"{stalls} jobs stalled without a new checkpoint between them; the last one: {attempt.cause}"
         return update | {"status": SlotStatus.FAILED, "why": why}
     if failures >= relay.failure_budget and attempt.verdict not in NOT_ITS_FAULT:
-        why = f"{failures} jobs in a row ended without a new checkpoint; the last one: {last}"
+        why = f"{failures} jobs in a row ended without a new checkpoint; the last one: {attempt.cause}"
         return update | {"status": SlotStatus.FAILED, "why": why}
     delay_s = delay_after(failures + node_failures, relay)
     if node_failures > relay.failure_budget and attempt.verdict in NOT_ITS_FAULT:
         delay_s = max(delay_s, PATIENT_S)  # nothing else would ever slow these down
-    return update | {"why": f"{last}{counted}", "not_before": now + delay_s if delay_s else 0.0}
+    why = f"its last job failed: {attempt.cause}{counted}"
+    return update | {"why": why, "not_before": now + delay_s if delay_s else 0.0}
 
 
 def _has_run(attempt: Attempt) -> bool:
@@ -185,12 +182,6 @@ def delay_after(failures: int, relay: RelaySection) -> float:
     """How long to wait after so many failures in a row (from 1)."""
     delays = relay.retry_delays_seconds
     return delays[min(failures, len(delays)) - 1]
-
-
-def job_words(attempt: Attempt) -> str:
-    """How to name the job of an attempt."""
-    ids = [s.job_id for s in (*attempt.submissions, *attempt.decisive) if s.job_id]
-    return f"job {ids[-1]} failed" if ids else f"attempt {attempt.number} failed"
 
 
 def _was_the_last(slot: Slot, attempt: Attempt) -> bool:

@@ -65,6 +65,13 @@ class Exit(Lenient):
         """
         return "newest" in self.model_fields_set
 
+    @property
+    def time_used(self) -> float | None:
+        """The share of its time until the deadline; None where that is not known."""
+        if self.deadline is None or self.started_at is None or self.deadline <= self.started_at:
+            return None
+        return (self.at - self.started_at) / (self.deadline - self.started_at)
+
 
 class Progress(Lenient):
     """`progress.json`, where the program writes one, with whatever else it reports."""
@@ -184,7 +191,6 @@ class Facts:
     ahead: frozenset[str] = frozenset()
     since_last_look_s: float = 0.0
     relay: RelaySection = field(default_factory=RelaySection)
-    run_name: str = "NAME"
     queue: QueueSection = field(default_factory=QueueSection)
     disk_full: bool = False
     out_of_inodes: bool = False

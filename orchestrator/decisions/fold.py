@@ -30,7 +30,7 @@ from orchestrator.decisions.models import (
 from orchestrator.decisions.reasons import reason_of
 from orchestrator.decisions.sightings import is_stuck, missing_from, never_accepted, sight
 from orchestrator.decisions.turns import with_metric_of, with_rungs
-from orchestrator.decisions.verdicts import NO_INODES, NO_SPACE, follows_the_job, judge, made_progress
+from orchestrator.decisions.verdicts import NO_INODES, NO_SPACE, NOTHING_SAVED, follows_the_job, judge, made_progress
 from orchestrator.executors.base import JobState
 from orchestrator.sections import QueueSection
 
@@ -90,9 +90,7 @@ def _fold_slot(
             progressed = made_progress(evidence)
             if not progressed:
                 memory = _accuse(slot, after, evidence, memory, facts, events)
-            slot = ends.after_end(
-                slot, after, evidence, facts.relay, facts.now, progressed=progressed, name=facts.run_name
-            )
+            slot = ends.after_end(slot, after, evidence, facts.relay, facts.now, progressed=progressed)
             slot = slot.model_copy(update={"worked_s": round(slot.worked_s + _worked_s(after, evidence), 1)})
             if after.ahead:
                 slot = slot.model_copy(update={"ahead_not_before": facts.now + ends.AHEAD_WAIT_S})
@@ -264,7 +262,7 @@ def _give_up_waiting(
         if submission.exclude:
             events.append({"kind": "nodes forgiven", "slot": slot.index, "why": f"Slurm says {seen.reason}"})
             return slot, nodes.forgiven(memory)
-        why = f"job {submission.job_id} {reason_of(seen.reason, seen.partition).words} (Slurm says {seen.reason})"
+        why = f"its job {reason_of(seen.reason, seen.partition).words} (Slurm says {seen.reason})"
         after = after_refusal(why, now, had_jobs=had_jobs, since=slot.put_off_since)
         if after["why"] != slot.why:  # until the queue shows our cancel
             kind = "put off" if had_jobs else "given up"
@@ -319,6 +317,8 @@ def _judged(attempt: Attempt, evidence: Evidence, facts: Facts) -> Attempt:
     verdict, cause = judge(evidence, gone, over[-1], stalled_s=stalled_s, disk_full=facts.disk_full)
     if verdict is Verdict.NO_ROOM and facts.out_of_inodes:
         cause = cause.replace(NO_SPACE, NO_INODES)
+    if verdict is Verdict.FINISHED and not facts.trainer and ends.is_early(evidence) and not made_progress(evidence):
+        cause = NOTHING_SAVED
     if attempt.ahead and over[-1].cancelled_at is not None:
         verdict, cause = Verdict.NOT_NEEDED, over[-1].cancelled_for
     update = {"verdict": verdict, "cause": cause, "ended_at": gone.at, "node": attempt.node or gone.node}

@@ -75,6 +75,11 @@ class SubmissionState(StrEnum):
     NOT_SUBMITTED = "not submitted"
     ENDED = "ended"
 
+    @property
+    def shown(self) -> str:
+        """The word for people. The ledger keeps its own, which older copies of the code read."""
+        return "queued" if self is SubmissionState.INTENT else str(self)
+
 
 class Submission(Frozen):
     """One sbatch of one attempt.

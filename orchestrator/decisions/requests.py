@@ -58,7 +58,7 @@ def with_slots(ledger: Ledger, count: int) -> Ledger:
     return ledger.model_copy(update={"slots": (*ledger.slots, *new)}) if new else ledger
 
 
-def with_request(ledger: Ledger, request: Request, run_name: str) -> Ledger:
+def with_request(ledger: Ledger, request: Request) -> Ledger:
     """`ledger` after one request. It is taken up once: its number stays in the ledger.
 
     The slots of an `add` are there already (`with_slots`). A slot that is added or goes on may change which are among
@@ -69,7 +69,7 @@ def with_request(ledger: Ledger, request: Request, run_name: str) -> Ledger:
         slots = [slot.model_copy(update=GO_ON) if slot.status is SlotStatus.BEHIND else slot for slot in slots]
     for index in request.slots:
         if index < len(slots):
-            slots[index] = _asked(slots[index], request, run_name)
+            slots[index] = _asked(slots[index], request)
     return ledger.model_copy(update={"slots": tuple(slots), "requests": request.number})
 
 
@@ -81,18 +81,17 @@ def events_of(request: Request) -> list[dict[str, Any]]:
     return [{**told, "slot": slot, "value": request.priority} for slot in request.slots]
 
 
-def _asked(slot: Slot, request: Request, run_name: str) -> Slot:
-    resume = f"`orchestrator resume {slot.index} --run {run_name}` goes on with it"
+def _asked(slot: Slot, request: Request) -> Slot:
     over = slot.status is SlotStatus.FINISHED
     match request.kind:
         case "priority":
             return slot.model_copy(update={"priority": request.priority})
         case "drop" if not over:
-            why = f"it was dropped; {resume}"
-            return slot.model_copy(update={"status": SlotStatus.DROPPED, "why": why, "on_request": False})
+            dropped = {"status": SlotStatus.DROPPED, "why": "it was dropped", "on_request": False}
+            return slot.model_copy(update=dropped)
         case "pause" if not over and slot.status is not SlotStatus.DROPPED:
-            why = f"it was paused; {resume}"
-            return slot.model_copy(update={"status": SlotStatus.PAUSED, "why": why, "on_request": True})
+            paused = {"status": SlotStatus.PAUSED, "why": "it was paused", "on_request": True}
+            return slot.model_copy(update=paused)
         case "resume" if not over:
             return slot.model_copy(update=GO_ON)
         case _:

@@ -80,15 +80,17 @@ _DUE_TO = re.compile(r"slurmstepd[^\n]* CANCELLED AT \S+ DUE TO (TIME LIMIT|PREE
 _WORD_OF = {"TIME LIMIT": "TIMEOUT", "PREEMPTION": "PREEMPTED", "NODE FAILURE": "NODE_FAIL"}
 _KILLED_BY_SLURM = re.compile(r"slurmstepd[^\n]*\*\*\* REASON: ([^\n]+?) \*\*\*")
 
-PREEMPTED = "preempted by another job"
 _SCHEDULER_WORDS = {
     "TIMEOUT": (Verdict.TIMED_OUT, "killed at its walltime before it could hand over"),
     "DEADLINE": (Verdict.TIMED_OUT, "killed at its deadline before it could hand over"),
-    "PREEMPTED": (Verdict.PREEMPTED, PREEMPTED),
+    "PREEMPTED": (Verdict.PREEMPTED, "preempted by another job"),
     "OUT_OF_MEMORY": (Verdict.CRASHED, "out of memory"),
     "NODE_FAIL": (Verdict.NODE_FAILED, "its node failed"),
     "BOOT_FAIL": (Verdict.NODE_FAILED, "its node did not boot"),
 }
+#: What took a job's node, whether the job could still save or not.
+NODE_TAKEN = frozenset(_SCHEDULER_WORDS[word][1] for word in ("PREEMPTED", "NODE_FAIL"))
+NOTHING_SAVED = "its program exited with code 0 early, and saved nothing: look at `orchestrator logs`"
 #: Of what ended without a record of its own.
 _BEFORE_IT_BEGAN = "it ended before it began"
 _WITHOUT_A_WORD = "it ended without a word"
@@ -145,25 +147,25 @@ def judge(
             return Verdict.FINISHED, ""
         if ended.code == DO_NOT_REQUEUE:
             return Verdict.DO_NOT_REQUEUE, cause_in(evidence.log_tail) or _NOT_AGAIN
-        if ended.terminated and _word(gone.raw_state) == "CANCELLED" and not _is_ours(submission):
+        if ended.terminated and _word(gone) == "CANCELLED" and not _is_ours(submission):
             return Verdict.CANCELLED, cancelled_by(gone.raw_state)
         if ended.code == 0:
             if made_progress(evidence):
                 return Verdict.HANDED_OVER, "it ended before its total"
             words = "it ended with exit code 0 before its total, and saved nothing new"
             return Verdict.NO_PROGRESS, _not_found(evidence, ended) or words
-        by_slurm = _SCHEDULER_WORDS.get(_word(gone.raw_state) if ended.terminated else "")
+        by_slurm = _SCHEDULER_WORDS.get(_word(gone, evidence.log_tail) if ended.terminated else "")
         if ended.code == HANDED_OVER:
             # Who is asked in the middle of his start-up has nothing to save, and is not to blame.
             asked = ended.asked is not None if progress is None else ended.asked in {ASKED_TO, "SIGTERM"}
-            believed = asked or (progress is None and _used_its_time(ended))
+            believed = asked or (progress is None and (ended.time_used or 0.0) >= ENOUGH)
             if made_progress(evidence) or (believed and not _misnamed(evidence, ended)):
-                is_preempted = by_slurm is not None and by_slurm[0] is Verdict.PREEMPTED
-                return Verdict.HANDED_OVER, PREEMPTED if is_preempted else ended.asked or ""
+                lost = by_slurm is not None and by_slurm[1] in NODE_TAKEN
+                return Verdict.HANDED_OVER, by_slurm[1] if by_slurm is not None and lost else ended.asked or ""
             words = "it wants another job and left no new checkpoint"
             return Verdict.NO_PROGRESS, _not_found(evidence, ended) or words
         if ended.asked == STALLED or stalled_s is not None:
-            return Verdict.STALLED, _stall_words(evidence, stalled_s)
+            return Verdict.STALLED, _stall_words(stalled_s)
         return by_slurm or _crash(ended, evidence.log_tail)
     if evidence.claim is None and evidence.declined:
         return Verdict.NOT_NEEDED, "its slot had no use for it any more"
@@ -206,15 +208,6 @@ def _not_found(evidence: Evidence, ended: Exit) -> str:
     return f"it reports a checkpoint of step {saved:,}, and none of that number is in checkpoints/"
 
 
-def _used_its_time(ended: Exit) -> bool:
-    """Whether it left before it was asked to, and late enough to have done something: it has a clock of its own. A
-    program that leaves at once, again and again, does nothing.
-    """
-    if ended.deadline is None or ended.started_at is None or ended.deadline <= ended.started_at:
-        return False
-    return ended.at - ended.started_at >= ENOUGH * (ended.deadline - ended.started_at)
-
-
 def _crash(ended: Exit, log_tail: str) -> tuple[Verdict, str]:
     if ended.code == -signal.SIGKILL and (by_slurm := _KILLED_BY_SLURM.search(log_tail)):
         return Verdict.NODE_FAILED, f"Slurm killed it: {by_slurm[1]}"
@@ -232,15 +225,14 @@ def _by_the_scheduler(
     evidence: Evidence, gone: Gone, submission: Submission | None, stalled_s: float | None, *, disk_full: bool
 ) -> tuple[Verdict, str]:
     """Without a record of its own: what the scheduler says, and the end of the log."""
-    due_to = _DUE_TO.search(evidence.log_tail)
-    word = _word(gone.raw_state) or (_WORD_OF[due_to[1]] if due_to else "")
+    word = _word(gone, evidence.log_tail)
     if word == "CANCELLED":
         if submission is None or not _is_ours(submission):
             if evidence.claim is None and _was_not_launched(gone):
                 return Verdict.NODE_FAILED, f"{gone.node} could not start it"
             return Verdict.CANCELLED, cancelled_by(gone.raw_state)
         if stalled_s is not None:
-            return Verdict.STALLED, _stall_words(evidence, stalled_s)
+            return Verdict.STALLED, _stall_words(stalled_s)
         if submission.cancelled_for in {LAUNCH_FAILED, NEVER_BEGAN}:
             return Verdict.NODE_FAILED, submission.cancelled_for
         return Verdict.CANCELLED, submission.cancelled_for or "cancelled by us"
@@ -279,8 +271,10 @@ def _was_not_launched(gone: Gone) -> bool:
     return bool(gone.node) and was_not_launched(gone.raw_state, gone.ran_s)
 
 
-def _word(raw_state: str) -> str:
-    return raw_state.split(maxsplit=1)[0].rstrip("+") if raw_state.strip() else ""
+def _word(gone: Gone, log_tail: str = "") -> str:
+    """The scheduler's for how it ended; where it says none, what its log tells."""
+    due_to = _DUE_TO.search(log_tail)
+    return gone.raw_state.partition(" ")[0].rstrip("+") or (_WORD_OF[due_to[1]] if due_to else "")
 
 
 def _is_ours(submission: Submission | None) -> bool:
@@ -293,10 +287,9 @@ def cancelled_by(raw_state: str) -> str:
     return f"cancelled by user {who[1]} (scancel)" if who else "cancelled (scancel)"
 
 
-def _stall_words(evidence: Evidence, stalled_s: float | None) -> str:
+def _stall_words(stalled_s: float | None) -> str:
     since = f" for {roughly(stalled_s)}" if stalled_s else ""
-    job = f"; its stacks are in job-{evidence.claim.job_id}.err" if evidence.claim is not None else ""
-    return f"no progress{since}{job}"
+    return f"no progress{since}; its stacks are in the job's .err"
 
 
 def disk_words(log_tail: str) -> str:

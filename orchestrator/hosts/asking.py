@@ -51,9 +51,7 @@ def ask_slots(run_dir: RunDir, kind: Kind, words: Sequence[str], priority: int |
     if not wanted:
         is_so = f"it is {states[slots[0]]}" if len(slots) == 1 else "each is over, or is so already"
         raise ConfigError("slot.without-use", slots=_named(run.config, slots), kind=kind, why=is_so)
-    ask(
-        run_dir.disk, run_dir.requests, kind, now=time.time(), after=asked.requests, slots=wanted, priority=priority
-    )  # fmt: skip
+    ask(run_dir.disk, run_dir.requests, kind, now=time.time(), after=asked.requests, slots=wanted, priority=priority)
     verb = "is" if len(wanted) == 1 else "are"
     order = run.config.queue.order
     counts = kind != "priority" or order == "priority"
@@ -66,7 +64,7 @@ def _as_asked_so_far(run: Run, run_dir: RunDir) -> Ledger:
     ledger = load_ledger(run_dir, run.run_id) or Ledger(run_id=run.run_id, epoch=0)
     ledger = with_slots(ledger, run.config.slots)
     for request in requests_after(run_dir.disk, run_dir.requests, ledger.requests):
-        ledger = with_request(ledger, request, run.config.run_name)
+        ledger = with_request(ledger, request)
     return ledger
 
 

@@ -7,9 +7,8 @@ import subprocess
 import sys
 import time
 
-from rich.console import Console
-
 from anchorleg.files import patiently
+from anchorleg.output import say
 from orchestrator.decisions.models import SlotStatus, SubmissionState
 from orchestrator.disk import private_opener
 from orchestrator.errors import LeaseHeld
@@ -28,7 +27,7 @@ LOOK_S = 0.05
 FIRST_TICK_S = 20.0
 
 
-def start_in_background(asked: StartRequest, words: list[str], out: Console) -> None:
+def start_in_background(asked: StartRequest, words: list[str]) -> None:
     """`start` in a session of its own. `words`: the command line that asks for the same. Errors: as `host.start`."""
     run_dir, name = asked.run_dir, asked.config.run_name
     known = patiently(lambda: read_control(run_dir)).number
@@ -62,19 +61,18 @@ def start_in_background(asked: StartRequest, words: list[str], out: Console) -> 
             sys.exit(child.returncode)
         is_late = begun_at is not None and time.monotonic() - begun_at > FIRST_TICK_S
         if begun_at is not None and (is_late or patiently(lambda: _is_answered(run_dir))):
-            out.print(patiently(lambda: _begun_words(run_dir, name, child.pid)), soft_wrap=True)
+            say(*patiently(lambda: _begun_words(run_dir, name, child.pid)))
             return
         time.sleep(LOOK_S)
     raise LeaseHeld("controller.not-begun", pid=child.pid, seconds=START_TIMEOUT_S, log=run_dir.log)
 
 
-def _begun_words(run_dir: RunDir, name: str, pid: int) -> str:
+def _begun_words(run_dir: RunDir, name: str, pid: int) -> list[str]:
     """What `start` says of the controller in process `pid`. Errors: RunFolderError, OSError."""
-    if read_control(run_dir).wish != "run":
-        is_stopped = f"{name} is being stopped: controller {pid} ends when its jobs have ended"
-        return f"{is_stopped}, log {run_dir.log}\n  orchestrator status {name}"
-    going = f"{name} is under way: controller {pid}, log {run_dir.log}"
-    return f"{going}\n  orchestrator status {name}\n  orchestrator stop {name}"
+    goes_on = read_control(run_dir).wish == "run"
+    is_how = f"under way: controller {pid}" if goes_on else f"being stopped: controller {pid} ends when its jobs have"
+    first = f"{name} is {is_how}, log {run_dir.log}"
+    return [first, f"  orchestrator status {name}", *([f"  orchestrator stop {name}"] if goes_on else [])]
 
 
 def _has_begun(run_dir: RunDir, before: int, pid: int) -> bool:

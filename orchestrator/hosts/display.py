@@ -12,6 +12,7 @@ from typing import Self
 from rich.console import Console
 from rich.live import Live
 
+from anchorleg.output import say
 from anchorleg.words import lines_shown, on_one_line
 from orchestrator.disk import private_opener
 from orchestrator.errors import AnchorlegError
@@ -67,14 +68,14 @@ class RunDisplay:
         """One event: in a pipe only, the table shows it otherwise."""
         if self.live is None:
             with suppress(OSError):  # a full disk or a closed pipe must not end the controller
-                print(lines_shown([f"{time.strftime('%H:%M:%S')}  {line}"]), flush=True)
+                say(f"{time.strftime('%H:%M:%S')}  {line}")
 
     def note(self, line: str) -> None:
         """What no table shows: above it on a terminal."""
         if self.live is None:
             self.say(line)
         else:
-            self.live.console.print(on_one_line(line), soft_wrap=True)
+            self.live.console.print(on_one_line(line))
 
     def draw(self) -> None:
         """Redraw the table now. Where the run's files cannot be read, what was drawn last stays: they are no reason to

@@ -14,7 +14,7 @@ from contextlib import suppress
 from rich.console import Console
 
 from anchorleg.files import patiently
-from anchorleg.words import lines_shown
+from anchorleg.output import say
 from orchestrator.config import RunConfig
 from orchestrator.configwarnings import wandb_notes, warnings_of
 from orchestrator.controller import Controller
@@ -110,7 +110,7 @@ def wait_for_owner_elsewhere(asked: StartRequest) -> None:
     if owner is None or executor_of(asked) != "local" or is_alive(owner.process) is not None:
         return
     known_s = round(TTL_S - patiently(lambda: silent_for(asked.run_dir, owner.epoch, time.monotonic())))
-    print(f"note: {owner} had this run; if it stays silent, it is taken for gone in {known_s} s.", file=sys.stderr)
+    say(f"note: {owner} had this run; if it stays silent, it is taken for gone in {known_s} s.", file=sys.stderr)
     wait_for_word(asked.run_dir, owner)
 
 
@@ -124,8 +124,7 @@ def executor_of(asked: StartRequest) -> str:
 
 def print_notes(asked: StartRequest) -> None:
     """What the person who typed `start` should know, on standard error."""
-    for note in notes_of(asked):
-        print(lines_shown([f"note: {note}"]), file=sys.stderr)
+    say(*(f"note: {note}" for note in notes_of(asked)), file=sys.stderr)
 
 
 def notes_of(asked: StartRequest) -> list[str]:
@@ -155,7 +154,7 @@ def wish_to_run(asked: StartRequest, run_dir: RunDir, known: int) -> None:
     before, now = read_control(run_dir), time.time()
     typed = _typed_between(run_dir, known, before.number)
     if typed is not None and typed.wish != "run":
-        print(f"note: `orchestrator {typed.by}` was typed after this start, and counts.", file=sys.stderr)
+        say(f"note: `orchestrator {typed.by}` was typed after this start, and counts.", file=sys.stderr)
         return
     if typed is not None and typed == before:
         return
@@ -197,12 +196,12 @@ def hand_to_living_owner(asked: StartRequest) -> bool:
     before = patiently(lambda: read_control(run_dir))
     if before.wish != "run":
         raise LeaseHeld("controller.is-stopping", owner=owner, by=before.by, name=name)
+    if asked.config != run.config:
+        raise LeaseHeld("controller.other-config", owner=owner, name=name)
     ledger = patiently(lambda: load_ledger(run_dir, run.run_id))
     waiting = waiting_for_start(ledger, run.config.slots)
     if not waiting and asked.for_s is None and before.until is None:
         return False
-    if asked.config != run.config:
-        raise LeaseHeld("controller.other-config", owner=owner, name=name)
     now = time.time()
     write_control(run_dir, "run", now=now, by="start", until=asked.until(now))
     does = [f"{name} goes on with {slots_words(waiting)}"] if waiting else []
@@ -210,7 +209,7 @@ def hand_to_living_owner(asked: StartRequest) -> bool:
         does.append(f"{name} stops at {clock(until, now)}, with every job saved")
     elif before.until is not None:
         does.append(f"{name} no longer stops at {clock(before.until, now)}")
-    print(f"{'; '.join(does)}: {owner} has been told. See `orchestrator status {name}`.")
+    say(f"{'; '.join(does)}: {owner} has been told. See `orchestrator status {name}`.")
     return True
 
 
@@ -256,12 +255,12 @@ def report_end(controller: Controller, run: Run, run_dir: RunDir, out: Console) 
         if out.is_terminal:
             out.print(goodput_table(spent, out.width))
         else:
-            print(lines_shown(goodput_lines(spent)))
-    print(lines_shown(places_of_results(run_dir, run.config.slots)))
+            say(*goodput_lines(spent))
+    say(*places_of_results(run_dir, run.config.slots))
     if controller.control.by == PREEMPTED:
         report_leaving(controller.ledger, controller.run.config)
     if controller.control.by == TIME_OVER:
-        print(f"The time of `start --for` is over; `orchestrator start {name}` goes on.")
+        say(f"The time of `start --for` is over; `orchestrator start {name}` goes on.")
     if controller.control.wish == "run" or controller.control.by == TIME_OVER:
         report_failures(controller.ledger, name)
 
@@ -302,19 +301,17 @@ def report_failures(ledger: Ledger, name: str) -> None:
 
     Errors: SchedulerRefused where Slurm refused them, else RunFailed; RunPaused where nothing failed.
     """
-    reasons: dict[str, list[int]] = {}
-    refused = True
-    for slot in ledger.slots:
-        if slot.status is SlotStatus.FAILED:
-            reasons.setdefault(slot.why, []).append(slot.index)
-            refused = refused and (slot.current is None or slot.current.verdict is None)
-    if reasons:
-        words = "; ".join(f"{slots_words(slots)} stopped: {why}" for why, slots in reasons.items())
-        if refused:
-            raise SchedulerRefused("slots.refused", reasons=words, name=name)
-        raise RunFailed("slots.failed", reasons=words, name=name)
+    failed = [slot for slot in ledger.slots if slot.status is SlotStatus.FAILED]
     paused = [slot for slot in ledger.slots if slot.status is SlotStatus.PAUSED]
+    alike: dict[str, list[int]] = {}
+    for slot in failed or paused:
+        alike.setdefault(slot.why, []).append(slot.index)
+    stands = "stopped" if failed else "paused"
+    reasons = "; ".join(f"{slots_words(slots)} {stands}: {why}" for why, slots in alike.items())
+    if failed and all(slot.current is None or slot.current.verdict is None for slot in failed):
+        raise SchedulerRefused("slots.refused", reasons=reasons, name=name)
+    if failed:
+        raise RunFailed("slots.failed", reasons=reasons, name=name)
     if paused:
-        words = "; ".join(f"slot {slot.index}: {slot.why or 'its job was cancelled'}" for slot in paused)
         on_request = all(slot.on_request for slot in paused)
-        raise RunPaused("slots.paused-on-request" if on_request else "slots.paused", reasons=words, name=name)
+        raise RunPaused("slots.paused-on-request" if on_request else "slots.paused", reasons=reasons, name=name)

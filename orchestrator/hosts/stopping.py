@@ -9,6 +9,7 @@ from functools import partial
 from rich.console import Console
 
 from anchorleg.files import patiently
+from anchorleg.output import say
 from orchestrator.decisions.models import Ledger
 from orchestrator.decisions.requests import Control
 from orchestrator.errors import Interrupted, LeaseHeld, StopUnfinished
@@ -131,7 +132,7 @@ def report_stop(run: Run, run_dir: RunDir, *, interrupted: bool) -> None:
         if ledger is not None and ledger.blind_since is not None:
             raise StopUnfinished("stop.queue-unseen", jobs=jobs, name=name, why=ledger.blind_error)
         raise StopUnfinished("stop.jobs-left", jobs=jobs, name=name)
-    print(after_stop(run_view(run_dir)))
+    say(after_stop(run_view(run_dir)))
 
 
 def after_stop(view: RunView) -> str:

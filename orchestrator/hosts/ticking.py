@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from rich.console import Console
-
+from anchorleg.output import say
 from orchestrator.controller import Controller
 from orchestrator.decisions.models import Ledger, Slot, SlotStatus, SubmissionState
 from orchestrator.failover import HOLDER
@@ -18,11 +17,11 @@ from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.screens.board import BoardWriter
 
 
-def tick(run_dir: RunDir, out: Console) -> None:
+def tick(run_dir: RunDir) -> None:
     """One tick, for a person or a crontab. Errors: LeaseHeld."""
     run = load_run(run_dir)
     lease = Lease.take_patiently(run_dir, "tick")
-    _tick(run, run_dir, lease, lambda line: out.print(line, soft_wrap=True), Controller.tick)
+    _tick(run, run_dir, lease, say, Controller.tick)
 
 
 def tick_for_job(run_dir: RunDir) -> None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from anchorleg.files import link_count, make_folder, read_json_or_none
+from anchorleg.files import is_full, link_count, make_folder, read_json_or_none
 from anchorleg.places import user_path
 from orchestrator.config import (
     RunConfig,
@@ -21,7 +21,8 @@ from orchestrator.config import (
     training_identity,
 )
 from orchestrator.decisions.models import make_token
-from orchestrator.disk import PRIVATE_FOLDER
+from orchestrator.decisions.verdicts import NO_INODES
+from orchestrator.disk import PRIVATE_FOLDER, is_out_of_inodes
 from orchestrator.errors import ConfigError, IdentityMismatch, RunFolderError, StorageError
 from orchestrator.experiments import merged
 from orchestrator.run.code import code_hash, fix_code
@@ -177,7 +178,7 @@ def begin(
             share_with(shared, config.collaboration.group)
         save_run(run_dir, after)
     except OSError as error:
-        raise StorageError("run-dir.unwritable", path=run_dir.path, why=error.strerror or error) from None
+        raise unwritable(run_dir, error) from None
     return load_run(run_dir)
 
 
@@ -294,7 +295,15 @@ def prepare_folder(run_dir: RunDir) -> None:
         if why := why_no_links(run_dir.lease):
             raise StorageError("run-dir.no-hard-links", path=run_dir.path, why=why)
     except OSError as error:
-        raise StorageError("run-dir.unwritable", path=run_dir.path, why=error.strerror or error) from None
+        raise unwritable(run_dir, error) from None
+
+
+def unwritable(run_dir: RunDir, error: OSError) -> StorageError:
+    """What is wrong with the run's folder, and what to do. A run that exists has no other folder."""
+    why = NO_INODES if is_full(error) and is_out_of_inodes(run_dir.path) else error.strerror or error
+    advice = "make room there" if is_full(error) else "let this account write there"
+    advice += "" if run_dir.run_file.exists() else ", or choose another folder"
+    return StorageError("run-dir.unwritable", path=run_dir.path, why=why, advice=advice)
 
 
 def _close(folder: Path, to: int) -> None:

@@ -265,10 +265,12 @@ def _is_there(entry: Entry) -> bool:
 
 
 def find_run(name: str, environ: Mapping[str, str] = os.environ) -> RunDir:
-    """The folder of the newest run of that name or id. Errors: UnknownRun."""
+    """The newest run of that name or id, or the one in that folder. Errors: UnknownRun."""
     known = entries(environ)
     for entry in known:
         if name in {entry.run_name, entry.run_id}:
             return RunDir(Path(entry.run_dir))
+    if (run_dir := RunDir(user_path(name).resolve())).run_file.exists():
+        return run_dir
     hint = did_you_mean(name, {entry.run_name for entry in known}, "see the known ones with `orchestrator runs`.")
     raise UnknownRun("run.unknown", name=name, near=hint)

@@ -88,7 +88,6 @@ def stale_words(stale: StaleLedger, now: float, folder: str) -> str:
     if stale.free_bytes is None:
         why = f"since {since} the controller has written nothing: it hangs, or it may not write (a quota?)"
         return f"{why}. The states of jobs are of that time"
-    free = "no inode" if stale.out_of_inodes else counted(stale.free_bytes, "byte")
-    why = f"the disk is full ({free} free in {folder}): since {since} nobody could write what happened"
-    remedy = "Remove some files" if stale.out_of_inodes else "Free some space"
-    return f"{why}, and the states of jobs are of that time. {remedy}"
+    full = f"is full ({counted(stale.free_bytes, 'byte')} free in {folder})"
+    full, remedy = (f"has no inode left ({folder})", "Remove files") if stale.out_of_inodes else (full, "Free space")
+    return f"the disk {full}: since {since} nobody could write what happened. The states of jobs are old. {remedy}"

@@ -88,20 +88,18 @@ def withheld(slot: Slot, shown: SlotView, view: RunView, now: float) -> str:
     """Why no new job is submitted for the slot at this moment; never empty."""
     if shown.state == "blind":
         return "a job that is not seen may run: a second one would do its work twice"
-    if shown.state in {"uncertain", "intent", "submitted"}:
+    if shown.state in {"uncertain", "queued", "submitted"}:
         return "a job may be there already, and is looked for first"
     if shown.job_id is not None or any(attempt.live for attempt in slot.attempts):
         return "the slot has its job, and a slot never has two at work"
-    if slot.status is SlotStatus.FINISHED:
-        return "its training is done"
     if slot.status is not SlotStatus.ACTIVE:
-        return f"the slot is {slot.status}; a person has to act first"
+        return f"the slot is {slot.status}"
     if shown.state == "stopped":
         return shown.why or "the run was stopped"
     if view.controller is None:
         return "no controller looks after the run"
     if view.stale is not None and view.stale.free_bytes is not None:
-        return "the disk is full, and what is submitted must be written down first"
+        return "the run folder's disk has no room, and what is submitted must be written down first"
     if view.blind_since is not None:
         return f"the queue has not been seen since {clock(view.blind_since, now)}: {view.blind_error}"
     if slot.not_before > now:
@@ -147,7 +145,7 @@ def _submission_fact(attempt: Attempt, submission: Submission, now: float) -> st
             return f"{name} is over: {gone.proof} ({clock(gone.at, now)})"
         case _:
             note = f": {submission.note}" if submission.note else ""
-            return f"{name} is {submission.state}, begun {clock(submission.intent_at, now)}, not seen yet{note}"
+            return f"{name} is {submission.state.shown}, begun {clock(submission.intent_at, now)}, not seen yet{note}"
 
 
 def explanation_lines(found: Explanation, now: float) -> list[str]:

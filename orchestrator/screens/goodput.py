@@ -220,12 +220,17 @@ def _jobs(view: RunGoodput) -> int:
 
 def _cells(name: str, jobs: int, times: Times) -> list[str]:
     shown = (getattr(times, field) for _, field in KINDS)
-    return [name, f"{jobs:,}", share(times), *("" if seconds <= 0 else span(seconds) for seconds in shown)]
+    return [name, f"{jobs:,}", share(times), *map(_told, shown)]
 
 
 def _line(name: str, jobs: int, times: Times) -> str:
-    parts = [f"{kind} {span(getattr(times, field))}" for kind, field in KINDS if getattr(times, field) > 0]
+    parts = [f"{kind} {told}" for kind, field in KINDS if (told := _told(getattr(times, field)))]
     return ", ".join([f"{name}: goodput {share(times)}", counted(jobs, "job"), *parts])
+
+
+def _told(seconds: float) -> str:
+    """Short times too, so that the cause of a low goodput is never 0:00:00."""
+    return span(seconds) if seconds >= 1 else f"{seconds:.1f} s" if seconds >= 0.05 else ""
 
 
 def share(times: Times) -> str:

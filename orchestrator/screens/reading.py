@@ -267,7 +267,7 @@ def _successor(slot: Slot) -> SuccessorView | None:
     return SuccessorView(
         attempt=attempt.number,
         job_id=live.job_id,
-        state=str(seen.state) if seen else str(live.state),
+        state=str(seen.state) if seen else live.state.shown,
         why=reason_of(seen.reason, seen.partition).words if seen and seen.reason not in {"", "Dependency"} else "",
         reason=seen.reason if seen else "",
     )

@@ -23,7 +23,7 @@ RunState = Literal["running", "stopping", "stopped", "finished", "failed", "paus
 
 #: The states of slots, in the order in which people look at them.
 STATES = (
-    "running", "handing over", "starting", "stalled", "suspended", "pending", "submitted", "intent", "uncertain",
+    "running", "handing over", "starting", "stalled", "suspended", "pending", "submitted", "queued", "uncertain",
     "blind", "failed", "paused", "waiting", "behind", "finished", "stopped", "dropped",
 )  # fmt: skip
 #: In these a slot does nothing more, unless a person starts or resumes it.

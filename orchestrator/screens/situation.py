@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.decisions.edits import TRIED_AGAIN
-from orchestrator.decisions.models import Attempt, Blind, Seen, Slot, SlotStatus, Submission, SubmissionState
+from orchestrator.decisions.models import Attempt, Blind, Seen, Slot, SlotStatus, Submission, SubmissionState, Verdict
 from orchestrator.decisions.reasons import BOOTING, Kind, PendingReason, reason_of
 from orchestrator.decisions.requests import is_put_off
 from orchestrator.executors.base import JobState
@@ -47,7 +47,7 @@ class Around:
     full: bool = False
 
 
-NOT_SEEN_YET = "Slurm has accepted it; the next look at the queue shows more"
+NOT_SEEN_YET = "it is accepted; the next look at the queue shows more"
 
 
 def situation(slot: Slot, around: Around) -> Situation:
@@ -72,19 +72,21 @@ def live_submission(attempt: Attempt | None) -> Submission | None:
 
 
 def _without_job(slot: Slot, around: Around) -> Situation:
-    go_on = f"`orchestrator start {around.run_name}`"
+    go_on, resume = (f"`orchestrator {verb} {around.run_name}`" for verb in ("start", "resume SLOT --run"))
     match slot.status:
         case SlotStatus.FINISHED:
             return Situation("finished", slot.why, "its training is done")
         case SlotStatus.FAILED:
-            return Situation("failed", slot.why or "it was given up", f"mend it, then {go_on}")
+            last, back = slot.current, ""
+            if last is not None and last.verdict is Verdict.CRASHED and last.start_step and not last.progress_mark:
+                command = f"`orchestrator rollback {slot.index} --to {last.start_step - 1} --run {around.run_name}`"
+                back = f"; if the checkpoint of step {last.start_step:,} is damaged, {command} first"
+            return Situation("failed", slot.why or "it was given up", f"mend it, then {go_on}{back}")
         case SlotStatus.PAUSED:
             why = slot.why or "its job was cancelled by a person"
-            return Situation(
-                "paused", why, "it waits for `orchestrator resume`" if slot.on_request else f"{go_on} goes on with it"
-            )
+            return Situation("paused", why, f"{resume if slot.on_request else go_on} goes on with it")
         case SlotStatus.DROPPED:
-            return Situation("dropped", slot.why, "its files stay where they are")
+            return Situation("dropped", slot.why, f"its files stay; {resume} goes on with it")
         case SlotStatus.BEHIND:
             return Situation("behind", slot.why, "others were better" if slot.rungs else "it was never measured")
     if around.wish != "run":
@@ -98,7 +100,8 @@ def _without_job(slot: Slot, around: Around) -> Situation:
     current = slot.current
     if current is not None and current.verdict is None and current.claimed_by is not None:
         return Situation("waiting", slot.why or "its last job's end is not clear yet", "the next looks decide")
-    return Situation("waiting", slot.why, "a job is submitted at the next look")
+    waits = slot.why.startswith("waits ")
+    return Situation("waiting", slot.why, f"a job is submitted {'when that is over' if waits else 'at the next look'}")
 
 
 def _with_job(slot: Slot, attempt: Attempt, live: Submission, around: Around) -> Situation:
@@ -117,7 +120,7 @@ def _with_job(slot: Slot, attempt: Attempt, live: Submission, around: Around) ->
             why = slot.why or live.note or "the last submission gave no clear answer"
             return Situation("uncertain", why, "it is looked for in the queue before anything else is submitted")
         case _:
-            return Situation(str(live.state), slot.why, "it is handed to the scheduler now")
+            return Situation(live.state.shown, slot.why, "it is handed to the scheduler now")
 
 
 def _decided(blind: Blind, around: Around) -> str:
@@ -142,7 +145,8 @@ def _seen(slot: Slot, attempt: Attempt, seen: Seen, after: str) -> Situation:
         case JobState.RUNNING:
             return Situation("running", slot.why, after)
         case JobState.PENDING:
-            reason = _waits_for(seen)
+            boots = PendingReason("waits", f"waits: its node {seen.node} is being started")
+            reason = boots if seen.raw_state == BOOTING else reason_of(seen.reason, seen.partition)
             then = {
                 "waits": "it starts as soon as Slurm lets it",
                 "person": "it is left alone until a person has acted",
@@ -154,12 +158,6 @@ def _seen(slot: Slot, attempt: Attempt, seen: Seen, after: str) -> Situation:
         case _:
             word = seen.raw_state.lower()
             return Situation(word, f"a state that this program does not know: {seen.raw_state}", "nothing is changed")
-
-
-def _waits_for(seen: Seen) -> PendingReason:
-    if seen.raw_state == BOOTING:
-        return PendingReason("waits", f"waits: its node {seen.node} is being started")
-    return reason_of(seen.reason, seen.partition)
 
 
 def _after(slot: Slot, around: Around) -> str:

@@ -11,9 +11,10 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from anchorleg.words import counted, folded, lines_shown
+from anchorleg.output import say
+from anchorleg.words import counted, folded
 from orchestrator.decisions.models import Verdict
-from orchestrator.decisions.verdicts import PREEMPTED
+from orchestrator.decisions.verdicts import NODE_TAKEN
 from orchestrator.failover import SILENT_S as FAILOVER_S
 from orchestrator.notation import format_duration
 from orchestrator.run.rundir import RunDir
@@ -183,8 +184,7 @@ def notes(slot: SlotView, now: float, *, with_next: bool = True) -> list[str]:
     """Why it waits, what to mind, or how its last job ended. `with_next`: and what comes."""
     found = []
     why = slot.why
-    told = "`orchestrator " in why
-    if with_next and not told and (slot.retry_at is not None or (why and slot.state in _ENDS)):
+    if with_next and (slot.retry_at is not None or (why and slot.state in _ENDS)):
         why = f"{why}; {slot.next}" if why else slot.next
     if slot.expected_start_at is not None:
         why += f"; Slurm expects to start it {at_and_in(slot.expected_start_at, now)}"
@@ -193,13 +193,13 @@ def notes(slot: SlotView, now: float, *, with_next: bool = True) -> list[str]:
     elif with_next and slot.state == "waiting" and slot.last_verdict is None:
         found.append(slot.next)
     if slot.successor is not None and slot.successor.why:
-        found.append(f"the next job, {next_job(slot)}, {slot.successor.why}")
+        found.append(f"the next job {slot.successor.why}")
     if slot.silent_s is not None and slot.silent_s > SILENT_S:
         found.append(f"no report from its program for {format_duration(slot.silent_s)}")
     if slot.warning:
         found.append(slot.warning)
     bad = slot.last_verdict not in {None, Verdict.HANDED_OVER, Verdict.FINISHED, Verdict.NOT_NEEDED}
-    if (bad or slot.last_cause == PREEMPTED) and (not slot.why or slot.job_id):
+    if (bad or slot.last_cause in NODE_TAKEN) and (not slot.why or slot.job_id):
         failed = f"its last job failed: {slot.last_cause}" if slot.last_verdict is Verdict.CRASHED else ""
         found.append(failed or f"last job: {end_words(str(slot.last_verdict), slot.last_cause)}")
     if words := given_words(slot.progress, now):
@@ -359,7 +359,7 @@ def _in_pipe(run_dir: RunDir, *, as_json: bool, sleep: Callable[[float], None]) 
             print(view.model_dump_json(), flush=True)
         elif told != before:
             for line in changes(view, before, told, now):
-                print(lines_shown([f"{time.strftime('%H:%M:%S', time.localtime(now))}  {line}"]), flush=True)
+                say(f"{time.strftime('%H:%M:%S', time.localtime(now))}  {line}")
         sleep(WATCH_S)
         view = _look(run_dir, view)
 

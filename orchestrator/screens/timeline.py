@@ -75,8 +75,8 @@ def _ended(event: Event, now: float) -> str:
 #: Why a job handed over, as its own record has it, in words.
 _HAND_OVERS = {
     "deadline": "its time was nearly over",
-    "SIGUSR2": "Slurm announced its end",
-    "SIGTERM": "Slurm told it to end",
+    "SIGUSR2": "its time was nearly over",
+    "SIGTERM": "it got a SIGTERM",
     "asked to": "it was asked to",
 }
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from anchorleg.output import say
 from anchorleg.places import account_name
-from anchorleg.words import did_you_mean, roughly
+from anchorleg.words import did_you_mean, roughly, table_lines
 from syncd.commands import JsonOption
 from syncd.errors import ConfigError, StorageError
 
@@ -41,20 +42,13 @@ def contributors(
     rows = sorted(map(_row, Inbox.all_of(_shared(shared))), key=_merit)
     if as_json:
         print(json.dumps(rows, indent=2))
-    elif not sys.stdout.isatty():
-        for row in rows:
-            print("\t".join(_cells(row, time.time())))
+    elif not rows:
+        print("nobody has sent anything in yet", file=sys.stderr)
     else:
         from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
 
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for name in _HEADER:
-            table.add_column(name, overflow="fold")
-        for row in rows:
-            table.add_row(*map(Text, _cells(row, time.time())), style="red" if row["dropped"] else None)
-        Console(emoji=False).print(table if rows else "nobody has sent anything in yet")
+        cells, out = [_cells(row, time.time()) for row in rows], Console(emoji=False, highlight=False)
+        say(*(table_lines(_HEADER, cells, out.width) if out.is_terminal else map("\t".join, cells)))
 
 
 def _merit(row: dict[str, Any]) -> tuple[int, int, str]:

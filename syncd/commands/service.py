@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from anchorleg.words import lines_shown
+from anchorleg.output import say
 from syncd import background
 from syncd.commands import FolderArgument, JsonOption, RemoteArgument, default_name, places
 from syncd.errors import (
@@ -61,8 +61,8 @@ def install(remote: RemoteArgument = "", folder: FolderArgument = "") -> None:
         time.sleep(_LOOK_S)
     if not state.running:
         raise ServiceError("service.not-running", manager=state.manager, detail=state.detail, log=state.log)
-    print(f"syncd runs in the background: {place} → {mirror}")
-    print(f"  {state.file} ({state.manager}: {state.detail}); log: {state.log}")
+    say(f"syncd runs in the background: {place} → {mirror}")
+    say(f"  {state.file} ({state.manager}: {state.detail}); log: {state.log}")
     print("  whether it is connected: syncd status · end it: syncd uninstall")
 
 
@@ -78,7 +78,7 @@ def agent_status(as_json: JsonOption = False) -> None:
     if as_json:
         print(json.dumps({**asdict(state), "file": str(state.file)}, indent=2))
     elif not state.installed:
-        print("syncd is not installed in the background; `syncd install [REMOTE] [DIR]` does it")
+        say("syncd is not installed in the background; `syncd install [REMOTE] [DIR]` does it")
     else:
         print(f"syncd {f'runs (pid {state.pid})' if state.running else 'does not run now'}")
         print(f"{state.manager}: {state.detail} · {state.file}\nlog: {state.log}")
@@ -122,7 +122,7 @@ def status(
     if as_json:
         print(json.dumps(view.to_json(), indent=2), flush=True)
     else:
-        print(lines_shown(status_lines(view)), flush=True)
+        say(*status_lines(view))
 
 
 def doctor(remote: RemoteArgument = "", folder: FolderArgument = "", as_json: JsonOption = False) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anchorleg.files import is_full
-from anchorleg.output import ReaderGoneError
+from anchorleg.output import ReaderGoneError, say
 from syncd.commands import FolderArgument, RemoteArgument, connect, places
 from syncd.errors import ConfigError, RemoteError, StorageError
 from syncd.remote import Remote, Settings
@@ -135,7 +135,7 @@ def _once(
 
     def arrived(arrival: Arrival) -> None:
         if arrival.manifest is not None and not as_json:
-            print(views.policy_line(arrival.manifest, arrival.bytes))
+            say(views.policy_line(arrival.manifest, arrival.bytes))
 
     brought: list[str] = []
     source: CheckpointSource
@@ -160,10 +160,8 @@ def _once(
     if as_json:
         print(json.dumps(_report(counts, str(place), mirror, name, waiting, brought), indent=2))
     else:
-        for line in views.moved_lines(counts, pull=wishes.pull, push=wishes.push, waiting=waiting, remote=str(place)):
-            print(line)
-        for line in brought:
-            print(line)
+        moved = views.moved_lines(counts, pull=wishes.pull, push=wishes.push, waiting=waiting, remote=str(place))
+        say(*moved, *brought)
     if counts.troubles:
         raise RemoteError("sync.left-out", troubles="; ".join(counts.troubles))
 
@@ -202,15 +200,16 @@ def _stay(verb: str, settings: Settings, place: Remote, mirror: Path, wishes: Wi
     """Until a signal, or an error that a person must mend. Where another one keeps the mirror, a person's `watch` ends
     with a sentence; what is in the background `waits` for its end: a service manager hears it once.
     """
-    from syncd.laptop import views
-    from syncd.laptop.client import Client
     from syncd.laptop.status import StatusWriter, mirror_lock
-    from syncd.wire.protocol import program_version
 
-    program_version()  # now, while it is that of this code: an upgrade may come before the first connection
     with _signals() as was_told:
         try:
-            with mirror_lock(mirror, verb, wait=_log_line if waits else None):
+            with mirror_lock(mirror, verb, wait=_log_line if waits else None):  # first: `status` tells by it
+                from syncd.laptop import views
+                from syncd.laptop.client import Client
+                from syncd.wire.protocol import program_version
+
+                program_version()  # now, while it is that of this code: an upgrade may come before the connection
                 writer = StatusWriter(mirror, str(place), pull=wishes.pull, push=wishes.push)
                 arrived = views.ArrivalLines(_log_line).arrived
                 Client(mirror, lambda: connect(settings, place), writer, wishes, say=_log_line, arrived=arrived).watch()

@@ -13,14 +13,18 @@ from daemons import PATIENCE_S, wait_for
 
 pytest.importorskip("metaworld")
 
-from playing_actors import UNHURRIED, actors
+import torch
+from playing_actors import UNHURRIED, Screen, actors
 from published import RUN, TASKS, publish, training_of
 from refused import refused
 from suites import spaces_like
 
 from anchorleg.files import read_json_or_none
+from syncd import store
+from trainer.actors.actors import Actors, Plan
 from trainer.envs.suites.metaworld.shapes import BOUNDS
 from trainer.sharing.judge import Accepted, Expectation, judge
+from trainer.sharing.selection import Choice
 
 pytestmark = pytest.mark.trainer
 HORIZON = 10
@@ -40,6 +44,13 @@ def segments_in(folder):
 def expectation(*versions, run=RUN, slot=0, horizon=HORIZON):
     known = [(attempt, seq, 100) for attempt, seq in sorted(versions)]
     return Expectation(run, slot, spaces_like(TASKS, horizon), BOUNDS, known, 100, 0)
+
+
+def test_seconds_count_from_the_first_step_and_not_from_the_building_before_it(tmp_path):
+    publish(tmp_path, training=TRAINING)
+    plan = Plan(tmp_path, store.Shared(tmp_path), Choice.parse("latest"), 4, 0, torch.device("cpu"), False, seconds=60)
+    running = Actors(plan, Screen(), lambda: 1000.0 * (running.counts.steps > 0) + running.counts.steps / 4)
+    assert running.run(lambda: False).steps == 61 * 4
 
 
 @pytest.mark.long

@@ -131,7 +131,7 @@ def test_the_pages_lines_run_each_file_without_anything_of_ours(tmp_path, run, t
     ("section", "wrong"),
     [
         ({"preset": "arm-sac", "algorithm": "drqv2"}, "export.trunk-or-frozen"),
-        ({"preset": "reach-pixels"}, "export.other-observation"),
+        ({"preset": "reach-pixels"}, "export.sees-pictures"),
     ],
 )
 def test_a_policy_with_a_trunk_or_that_sees_is_refused_in_a_sentence(tmp_path, section, wrong):

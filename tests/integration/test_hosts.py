@@ -40,12 +40,12 @@ class TestStartBesideALivingController:
         controller = relay.spawn("start")
         for slot in (0, 1):
             relay.wait_for_step(3, slot)
+        refusal = f"process {controller.pid}", "[controller.other-config]"
+        relay.run("start", "--set", "slots=3").assert_refused(4, *refusal)
         kill_job(relay)
         relay.wait_for(lambda: relay.status()["slots"][0]["state"] == "paused", "the pause")
 
-        relay.run("start", "--set", "slots=3").assert_refused(
-            4, f"process {controller.pid}", "[controller.other-config]"
-        )
+        relay.run("start", "--set", "slots=3").assert_refused(4, *refusal)
         told = relay.run("start")
 
         assert told.code == 0, told.words

@@ -98,6 +98,34 @@ def test_a_character_that_the_output_cannot_have_ends_no_command() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, b"from a \\u2192 b\n", b"")
 
 
+#: A sentence, a table that rich redraws, and an error.
+SHOWS = """
+from rich.console import Console
+from rich.live import Live
+from anchorleg.output import end_with_error, ending_well, say
+
+def act():
+    say("word " * 20 + chr(27))
+    with Live("first", console=Console(), auto_refresh=False) as live:
+        live.update("[bold]second", refresh=True)
+    end_with_error("toy", "error " * 20 + "\\nlast", 3)
+
+ending_well(act)
+"""
+
+
+def test_a_terminal_gets_whole_words_and_obeys_our_tables_alone() -> None:
+    typed = f"stty cols 40; {sys.executable} -c '{SHOWS}'"
+    done = subprocess.run(
+        ["script", "-qec", typed, "/dev/null"], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        check=False, timeout=WORK_S, env={**os.environ, "TERM": "xterm"},
+    )  # fmt: skip
+    lines = done.stdout.splitlines()
+    assert (max(len(line) for line in lines if "\x1b" not in line) <= 40, lines[-1]) == (True, "last")
+    assert (done.returncode, done.stdout.split().count("word"), done.stdout.split().count("error")) == (3, 20, 20)
+    assert (done.stdout.count("\\u001b"), "\x1b[1msecond" in done.stdout) == (1, True)
+
+
 #: Prints beside its answer: in Python, below it, late, and by a program that it starts.
 ANSWERS = """
 import os, subprocess

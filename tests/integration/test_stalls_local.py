@@ -36,7 +36,7 @@ def test_a_stalled_program_prints_its_stacks_is_restarted_once_and_stops_its_slo
     assert relay.ended(controller) != 0, relay.output()  # two heartbeats of 30 s at most
     ended = relay.events("ended")
     assert [event["verdict"] for event in ended] == ["stalled", "stalled"]
-    assert "its stacks are in job-" in ended[0]["cause"]
+    assert "its stacks are in" in ended[0]["cause"]
     log = next((relay.run_dir / "jobs" / relay.read("claim", 0)["token"]).glob("job-*.err")).read_text()
     assert "in wait_for_godot" in log
     slot = relay.status()["slots"][0]

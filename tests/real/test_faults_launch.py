@@ -145,4 +145,5 @@ def test_a_preempted_job_goes_on_and_counts_as_no_failure(
         assert relay.asked() == ["SIGTERM", None]
     verdicts = [event["verdict"] for event in relay.events("ended")]
     assert verdicts == ["preempted" if deaf else "handed over", "finished"]
+    assert relay.events("ended")[0]["cause"] == "preempted by another job"
     assert relay.status()["slots"][0]["failures"] == 0

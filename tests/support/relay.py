@@ -37,7 +37,7 @@ PATIENT = {"retry_delays_seconds": [0], "failure_budget": 100}
 AT_ONCE = {"retry_delays_seconds": [0]}
 #: In this order an attempt may be seen, and never backwards. `waiting` and `stopped`: it is over.
 ORDER = (
-    "intent", "submitted", "pending", "starting", "running", "handing over", "waiting", "stopped", "finished",
+    "queued", "submitted", "pending", "starting", "running", "handing over", "waiting", "stopped", "finished",
 )  # fmt: skip
 
 

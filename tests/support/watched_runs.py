@@ -70,7 +70,7 @@ def _slot(slot: int, jobs: int, now: float, ended: list[Attempt]) -> Any:
     )  # fmt: skip
     builder = a_slot(slot, jobs=jobs, hand_overs=jobs - 1, step=_saved(last), total=TOTAL, attempts=tuple(ended))
     if slot == 3:
-        words = "its job was cancelled by user 1004; `orchestrator start` goes on"
+        words = "its job was cancelled by user 1004"
         return builder.but(status=SlotStatus.PAUSED, why=words).built
     return builder.with_attempt(
         a_job(name, job_id=str(81_000 + 100 * slot + last), sighting=sighting), number=last, claimed_by=name,

@@ -17,14 +17,14 @@ PACKAGES = ("anchorleg", "orchestrator", "trainer", "syncd", "viewer")
 PRODUCT_ENDS = {".py", ".c", ".h", ".js", ".css", ".html"}
 #: Room, as folders and files → the most lines of Python.
 ROOMS = {
-    "anchorleg": 2_430,
-    "orchestrator/*.py": 2_981,
-    "orchestrator/decisions": 3_160,
-    "orchestrator/run orchestrator/executors": 3_565,
-    "orchestrator/hosts orchestrator/screens": 3_700,
-    "orchestrator/doctor orchestrator/commands orchestrator/integrations": 2_853,
-    "syncd": 11_220,
-    "viewer": 4_744,
+    "anchorleg": 2_439,
+    "orchestrator/*.py": 2_980,
+    "orchestrator/decisions": 3_150,
+    "orchestrator/run orchestrator/executors": 3_576,
+    "orchestrator/hosts orchestrator/screens": 3_688,
+    "orchestrator/doctor orchestrator/commands orchestrator/integrations": 2_848,
+    "syncd": 11_213,
+    "viewer": 4_723,
     "trainer/envs": 6_860,
     "trainer/algorithms": 4_040,
     "trainer/nets trainer/buffers": 3_880,
@@ -34,8 +34,8 @@ ROOMS = {
     "trainer/demos": 1_590,
     "bench": 5_932,
 }
-MOST_LINES, MOST_FILES = 73_959, 418
-MOST_TEST_LINES = 66_594
+MOST_LINES, MOST_FILES = 73_975, 418
+MOST_TEST_LINES = 66_704
 #: Files below 60 lines, without those that only say what a folder is.
 SMALL, MOST_SMALL = 60, 40
 #: `monkeypatch.setattr` in the unit tests of each package.

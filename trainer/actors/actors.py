@@ -240,6 +240,7 @@ class Actors:
                     else:
                         self.counts.unneeded = follower.unneeded if self._dispatch else None
                         self._step(*self._prepared(newest))
+                        began = self._clock() if self.counts.steps <= plan.num_envs else began  # built, and begun
                 except EnvError as error:
                     self._restart(error)
                 self._progress()

@@ -61,7 +61,7 @@ AveragedOption = Annotated[
     bool, typer.Option("--averaged", help="The moving average of what is trained, in place of its last weights.")
 ]
 StepsOption = Annotated[int | None, typer.Option(min=1, help="End after so many steps.")]
-ForOption = Annotated[float | None, typer.Option("--for", min=0.1, help="End after so many seconds.")]
+ForOption = Annotated[float | None, typer.Option("--for", min=0.1, help="End after so many seconds of play.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anchorleg.files import write_bytes
-from anchorleg.output import set_aside
+from anchorleg.output import say, set_aside
 from anchorleg.words import counted, duration
 from trainer.commands.options import ConfigOption, JsonOption, PresetOption, SetOption
 from trainer.errors import ConfigError, SaveError
@@ -85,7 +85,7 @@ def autotune(
     if (rate := facts.rate_of(best)) is not None:
         print(f"  about {rate:,.0f} steps/s, without the policy; a core and 4 GB stay yours")
     for note in best.notes:
-        print(f"  {note}")
+        say(f"  {note}")
     if known:
         print("as it was measured before; --again measures anew")
     print("next: trainer actors --shared-dir ~/shared_weights --num-envs auto --contribute")
@@ -109,7 +109,7 @@ def measured(host: Host, user_id: str | None, *, budget_s: float, again: bool) -
 
 
 def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    say(line, file=sys.stderr)
 
 
 def _announce(budget_s: float) -> None:
@@ -160,7 +160,7 @@ def _training(
         _say(f"written to {config}: {json.dumps(values)}")
     elif not as_json and not is_same:
         how = "--save writes it into the file" if config else "put it into the training section"
-        print(f'next: "training": {json.dumps(values)}; {how}')
+        say(f'next: "training": {json.dumps(values)}; {how}')
 
 
 def _show(total_steps: int, tried: Tried, best: Setting) -> None:
@@ -191,7 +191,7 @@ def _table(names: list[str], rows: list[list[str]], best: list[bool]) -> None:
 
     from trainer.showing.tables import print_table
 
-    print_table(Console(emoji=False, highlight=False), names, rows, is_numbers=True, best=best)
+    print_table(Console(emoji=False, highlight=False), names, rows, best=best)
 
 
 def _computer(host: Host) -> str:

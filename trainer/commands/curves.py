@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anchorleg.output import set_aside
+from anchorleg.output import say, set_aside
 from trainer.commands.options import JsonOption, RunsArgument
 from trainer.errors import ConfigError
 
@@ -86,7 +86,7 @@ def compare(runs: ComparedArgument = None, out: PictureOption = None, as_json: J
     with set_aside() if as_json else contextlib.nullcontext():
         contenders = rising(contenders_at(map(Path, runs)))
     for words in not_apart(contenders):
-        print(f"warning: {words}", file=sys.stderr)
+        say(f"warning: {words}", file=sys.stderr)
     if as_json:
         print(json.dumps(comparison_as_json(contenders)))
     else:

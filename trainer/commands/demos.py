@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anchorleg.job import Job
-from anchorleg.output import set_aside
-from anchorleg.words import counted, lines_shown
+from anchorleg.output import say, set_aside
+from anchorleg.words import counted
 from trainer.commands.options import ConfigOption, JsonOption, PresetOption, SetOption
 from trainer.config.read import read_section
 from trainer.errors import ConfigError
@@ -192,7 +192,7 @@ def alone(folder: Path, **more: Any) -> Job:
 
 
 def _say(sentence: str) -> None:
-    print(lines_shown([sentence]), file=sys.stderr, flush=True)
+    say(sentence, file=sys.stderr)
 
 
 def _show(demos: Demos, *, as_json: bool) -> None:
@@ -220,7 +220,7 @@ def _show(demos: Demos, *, as_json: bool) -> None:
     )
     if told.source.kind != "recorded":
         words += f"; its licence: {told.source.licence}" if told.source.licence else "; no licence is told"
-    print(lines_shown([words]))
+    say(words)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from anchorleg.output import set_aside
+from anchorleg.output import say, set_aside
 from trainer.commands.options import (
     AveragedOption,
     BestOption,
@@ -71,7 +71,7 @@ def evaluate(
             progress=lambda done, total: status.update(f"{done:,} of {total:,} episodes"),
         )
     for note in found.notes:
-        print(note, file=sys.stderr)
+        say(note, file=sys.stderr)
     value: dict[str, Any] = {"checkpoint": str(found.path), "step": found.step, **found.evaluation.as_json()}
     if averaged:
         value["is_averaged"] = True
@@ -105,7 +105,7 @@ def show_evaluation(result: Mapping[str, Any], summary: str) -> None:
         print_table(console, [*heads, *beside], rows)
     else:
         print(*("\t".join(row) for row in rows), sep="\n")
-    print(summary)
+    say(*summary.splitlines())
 
 
 #: Task names that fit on a line.
@@ -137,7 +137,7 @@ def export(
     kind_of(out)  # before anything is read
     found = find_playable(policy, shared_dir, "cpu", best=best, averaged=averaged, slot=slot)
     for note in found.notes:
-        print(note, file=sys.stderr)
+        say(note, file=sys.stderr)
     with Console(stderr=True).status(f"writing {out}"):  # on a terminal only
         done = write(found, out)
     if as_json:
@@ -145,7 +145,7 @@ def export(
     else:
         print(f"{found.name} · step {found.step:,}")
         for line in _lines(done):
-            print(line)
+            say(line)
         print(f"the policy: {done.path}")
 
 
@@ -201,7 +201,7 @@ def play(
     found = find_playable(policy, shared_dir, device, best=best, averaged=averaged, slot=slot)
     found.task_index(task)
     for note in found.notes:
-        print(note, file=sys.stderr)
+        say(note, file=sys.stderr)
     is_metaworld = found.env.name == "metaworld"
     if not is_metaworld and (camera is not None or size is not None):
         raise ConfigError("play.size-of-other-suite", suite=found.env.name)

@@ -102,7 +102,9 @@ def of_policy(policy: Policy) -> nn.Module:
     spec, net = policy.spec, policy.net
     seen = spec.spaces.obs
     if set(seen) != {STATE} or net.encoders:
-        raise ConfigError("export.other-observation", observations=", ".join(seen))
+        raise ConfigError(
+            "export.sees-pictures" if net.encoders else "export.other-observation", observations=", ".join(seen)
+        )
     if net.trunk is not None or net.frozen:
         raise ConfigError("export.trunk-or-frozen")
     *body, last = copy.deepcopy(net.body.layers).cpu()

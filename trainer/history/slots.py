@@ -82,7 +82,7 @@ def _below(path: Path) -> list[History]:
         return [_of_place(place) for place in store.Shared(path).slots()]
     if (path / "manifests").is_dir() and path.name.isdigit():
         return [_of_place(store.SlotPlace(path, path.parent.name, int(path.name)))]
-    raise ConfigError("run.none-there", path=path)
+    raise ConfigError("run.mirror-empty" if (path / "state").is_dir() else "run.none-there", path=path)
 
 
 def _of_slot(folder: Path) -> History:

@@ -299,10 +299,12 @@ def contenders_at(paths: Iterable[Path]) -> list[Contender]:
     for one in _samples(found):
         alike = json.dumps(one.learned, sort_keys=True)
         groups.setdefault(one.training.algorithm.name, {}).setdefault(alike, []).append(one)
+    firsts = {algorithm: [one[0] for one in alike.values()] for algorithm, alike in groups.items()}
+    vary = len({one.training.preset for each in firsts.values() for one in each}) > 1
     contenders = [
         Contender(name, tuple(sorted((one.seeded for one in members), key=lambda one: one.seed)))
         for algorithm, alike in groups.items()
-        for name, members in zip(_names(algorithm, [one[0] for one in alike.values()]), alike.values(), strict=True)
+        for name, members in zip(_names(algorithm, firsts[algorithm], by_preset=vary), alike.values(), strict=True)
     ]
     return as_far_as_all(contenders)
 
@@ -349,10 +351,10 @@ def must_share_environment(named: Sequence[tuple[str, Training]]) -> None:
             raise ConfigError("compare.other-env", first=first, second=name, what=what)
 
 
-def _names(algorithm: str, slots: Sequence[_Slot]) -> list[str]:
-    """What contenders of one algorithm are called, whose settings are not the same."""
+def _names(algorithm: str, slots: Sequence[_Slot], *, by_preset: bool) -> list[str]:
+    """What contenders of one algorithm are called, whose settings are not the same. `by_preset`: over all."""
     presets = [one.training.preset for one in slots]
-    if len(slots) == 1:
+    if len(slots) == 1 and not by_preset:
         return [algorithm]
     if len(set(presets)) == len(presets):
         return [f"{algorithm} ({preset})" for preset in presets]

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
-from anchorleg.words import duration
+from anchorleg.output import say
+from anchorleg.words import duration, folded, table_lines
 from trainer.history.read import RETURN, SUCCESS
 from trainer.showing.comparison import THRESHOLDS, Contender, Seeded, probability_of_improvement, rising
 from trainer.showing.learning import F64, Curves, mean_over
@@ -25,48 +26,39 @@ _DIGITS = 5
 
 
 def print_table(
-    out: Console,
-    names: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    *,
-    is_numbers: bool = False,
-    best: Sequence[bool] = (),
+    out: Console, names: Sequence[str], rows: Sequence[Sequence[str]], *, best: Sequence[bool] = ()
 ) -> None:
-    """A terminal gets a frame, in which no number loses a digit; a pipe gets tabs.
-
-    `is_numbers`: set to the right. `best`: which rows stand out.
-    """
+    """A table, or lines where it is wider than the terminal; a pipe gets tabs. `best`: which rows stand out."""
     if not out.is_terminal:
         for row in [names, *rows]:
             print("\t".join(row).rstrip())
         return
-    framed = Table()
-    for name in names:
-        framed.add_column(name, overflow="fold", justify="right" if is_numbers else "left")
-    for row, is_best in zip(rows, best or [False] * len(rows), strict=True):
-        framed.add_row(*row, style="bold green" if is_best else None)
-    out.print(framed)
+    lines = table_lines(names, rows, out.width)
+    stands_out = [False] * (len(lines) - len(rows)) + list(best or [False] * len(rows))
+    for line, is_best in zip(lines, stands_out, strict=True):
+        out.print(Text(folded(line, out.width), "bold green" if is_best else ""))
 
 
 def show_runs(runs: Sequence[Summary], out: Console) -> None:
     """A line a run and a line a task; a terminal gets frames, a pipe gets tabs."""
     heads = ["run", "slots", "steps", "training", "evaluation", "IQM", "best", "mean of last 5"]
-    print_table(out, heads, [_run(run) for run in runs])
     judged = [run for run in runs if run.last is not None]
+    told = len(heads) if judged else heads.index("evaluation")
+    print_table(out, heads[:told], [_run(run)[:told] for run in runs])
     if not judged:
-        print("no evaluation yet: the rows above are training episodes")
+        say("no evaluation yet: the rows above are training episodes")
         return
     tell = [run for run in judged if run.tells_success]
     if tell:
         _show_tasks(tell, out)
     for run in judged:
         if run.is_group:
-            print(f"{run.run}: its slots learn from each other, so they are one sample: no interval over them")
+            say(f"{run.run}: its slots learn from each other, so they are one sample: no interval over them")
     for run in judged:
         for curves in run.slots:
             earned = [one.mean_return for one in curves.evaluations if one.mean_return is not None]
             if earned:
-                print(
+                say(
                     f"{run.run}, slot {curves.slot}: judged by its return, for its environments tell of no success; "
                     f"last {earned[-1]:,.1f}, best {max(earned):,.1f}"
                 )
@@ -79,8 +71,8 @@ def _show_tasks(judged: Sequence[Summary], out: Console) -> None:
     tasks = tasks_of(shown)
     print_table(out, ["task", *names], [[task, *(_cell(run, task) for run in shown)] for task in tasks])
     if len(judged) > len(shown):
-        print(f"{len(judged) - len(shown)} more runs: see the pictures, or --json")
-    print(f"in brackets: 95 % intervals over {' or '.join(sorted({run.about for run in judged}))}")
+        say(f"{len(judged) - len(shown)} more runs: see the pictures, or --json")
+    say(f"in brackets: 95 % intervals over {' or '.join(sorted({run.about for run in judged}))}")
 
 
 def runs_as_json(runs: Sequence[Summary]) -> dict[str, Any]:
@@ -216,10 +208,10 @@ def show_comparison(contenders: Sequence[Contender], out: Console) -> None:
             ["is better", "than", "probability"],
             [[a.name, b.name, _likely(probability_of_improvement(a, b))] for a, b in combinations(order, 2)],
         )
-    print(judged_at(order))
-    print(f"in brackets: {' or '.join(dict.fromkeys(one.interval for one in order))}")
+    say(judged_at(order))
+    say(f"in brackets: {' or '.join(dict.fromkeys(one.interval for one in order))}")
     if (count := min(len(one.seeds) for one in order)) < MIN_SEEDS:
-        print(f"{count} seeds say nothing of other seeds; use {MIN_SEEDS} or more")
+        say(f"{count} seeds say nothing of other seeds; use {MIN_SEEDS} or more")
 
 
 def comparison_as_json(contenders: Sequence[Contender]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
+from anchorleg.files import read_json_or_none
 from anchorleg.places import home_folder, user_path
 from anchorleg.words import did_you_mean
 from orchestrator.commands.options import locate
@@ -71,7 +72,9 @@ def _here(environ: Mapping[str, str], pacer: Pacer | None) -> ViewSource:
         try:
             return RunFolders([locate(None, None).path], here.name, pacer=pacer)
         except AnchorlegError:
-            pass  # a config without a run yet says nothing about other runs
+            if begun := _begun_with(here / "cluster_config.json", environ):
+                return RunFolders(begun, here.name, pacer=pacer)
+            # A config without a run yet says nothing about other runs
     for folder in (here, here / "runs"):
         if folders := run_folders(folder):
             return RunFolders(folders, str(folder), pacer=pacer, find=partial(run_folders, folder))
@@ -98,6 +101,8 @@ def _in_folder(path: Path, environ: Mapping[str, str], pacer: Pacer | None) -> V
         try:
             return RunFolders([locate(None, path / "cluster_config.json").path], path.name, pacer=pacer)
         except AnchorlegError as error:
+            if begun := _begun_with(path / "cluster_config.json", environ):
+                return RunFolders(begun, path.name, pacer=pacer)
             raise NothingThere("folder.unused-config", why=error) from None
     if (path / "state").is_dir():
         return MirrorFolder(path, pacer=pacer)
@@ -105,6 +110,13 @@ def _in_folder(path: Path, environ: Mapping[str, str], pacer: Pacer | None) -> V
         raise NothingThere("folder.one-slot", path=path, run=path.parent.parent)
     names = sorted(each.name for each in path.iterdir())[:5]
     raise NothingThere("folder.no-run", path=path, names=", ".join(names) or "nothing", known=_known(environ))
+
+
+def _begun_with(config: Path, environ: Mapping[str, str]) -> list[Path]:
+    """The newest run that was begun with that config file, which is faulty now."""
+    folders = [Path(entry.run_dir) for entry in entries(environ)]
+    told = ((folder, read_json_or_none(folder / "run.json")) for folder in folders)
+    return [folder for folder, record in told if record and record.get("config_path") == str(config)][:1]
 
 
 def _all(environ: Mapping[str, str]) -> list[Path]:

@@ -57,6 +57,13 @@ def test_history_is_told_in_order_for_this_slot_and_the_run(run_dir: RunDir) -> 
     assert [len(explained(run_dir, a_run(a_slot(0)), last=last).history) for last in (2, 0)] == [2, 0]
 
 
+@pytest.mark.parametrize("status", ["finished", "dropped", "behind", "paused", "failed"])
+def test_a_slot_that_is_over_names_one_next_step_at_most(run_dir: RunDir, status: str) -> None:
+    found = explained(run_dir, a_run(a_slot(0, status=status), a_slot(1)))
+    assert found.withheld == f"the slot is {status}"
+    assert ("`orchestrator" in found.next) == (status not in {"finished", "behind"})
+
+
 @pytest.mark.parametrize(
     ("ledger", "index", "name"),
     [

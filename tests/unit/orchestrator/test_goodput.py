@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 
 from orchestrator.screens.goodput import (
     BEAT_S,
+    RunGoodput,
     Times,
     account,
     end_of,
+    goodput_lines,
     times_of,
 )
 from orchestrator.screens.runview import JobFacts, SlotFacts
@@ -61,6 +63,12 @@ SAVED = {"first_step_at": 20, "asked_at": 110, "done": 90}
 )  # fmt: skip
 def test_the_time_of_a_job_has_four_parts(job, now, times):
     only(times_of(a_job(**job), now), **times)
+
+
+def test_the_cause_of_a_low_goodput_is_never_nothing():
+    slot = account(SlotFacts(0, (a_job(ended_at=0.31),), over=True), NOW)
+    view = RunGoodput(run_id="r", run_name="r", run_dir="/r", at=NOW, times=slot.times, slots=(slot,))
+    assert goodput_lines(view)[1] == "slot 0: goodput 0.00 %, 1 job, lost 0.3 s"
 
 
 DONE = a_job(ended_at=100, kept=1)

@@ -286,8 +286,9 @@ class TestRegistry:
     def home(self, tmp_path: Path) -> dict[str, str]:
         return {"XDG_STATE_HOME": str(tmp_path / "state")}
 
-    def test_a_run_is_found_by_name_and_by_id(self, run_dir: RunDir, home: dict[str, str]) -> None:
+    def test_a_run_is_found_by_name_by_id_and_by_its_folder(self, run_dir: RunDir, home: dict[str, str]) -> None:
         run = begun(run_dir)
+        assert rundir.find_run(str(run_dir.path), home) == run_dir  # by whichever account it was started
         rundir.register(run, run_dir, NOW, home)
         assert rundir.find_run("toy", home) == rundir.find_run(run.run_id, home) == run_dir
 

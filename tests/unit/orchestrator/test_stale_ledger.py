@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 from builders import NOW, a_claim, a_job, a_run, a_slot, no_code, seen, token
 
 from orchestrator.config import parse_config
+from orchestrator.decisions.verdicts import NO_INODES
 from orchestrator.processes import myself
+from orchestrator.run import begin as beginning
 from orchestrator.run.begin import begin, prepare_folder
 from orchestrator.run.lease import TICKS_MISSED, Owner
 from orchestrator.run.ledger import save_ledger
 from orchestrator.run.rundir import RunDir
 from orchestrator.screens import reading
+from orchestrator.screens.cells import stale_words
 from orchestrator.screens.explain import explain, explanation_lines
 from orchestrator.screens.goodput import goodput_lines, goodput_of
 from orchestrator.screens.reading import LATE_LOOK_S, Keeper, keeper, run_view
-from orchestrator.screens.runview import RunView
+from orchestrator.screens.runview import RunView, StaleLedger
 from orchestrator.screens.status import marks, plain_lines
 from orchestrator.screens.timeline import clock
 from viewer.troubles import troubles_of
@@ -84,11 +88,27 @@ def test_all_screens_say_since_when_and_why(place: Place, ago_s: float, left: in
     assert marks(view)["run"] != fresh["run"]  # `status --watch` in a pipe prints it
 
 
+def test_a_disk_without_inodes_is_not_said_to_be_full() -> None:
+    assert "full" not in stale_words(StaleLedger(since=NOW, free_bytes=0, out_of_inodes=True), NOW, "/runs/toy")
+
+
+@pytest.mark.parametrize("no_inode", [False, True])
+def test_a_run_that_exists_is_not_sent_to_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_inode: bool
+) -> None:
+    monkeypatch.setattr(beginning, "is_out_of_inodes", lambda _: no_inode)
+    run_dir, full = RunDir(tmp_path), OSError(errno.ENOSPC, "no space")
+    new, advice = (beginning.unwritable(run_dir, full).fields[name] for name in ("why", "advice"))
+    run_dir.run_file.touch()
+    assert (new, "another folder" in str(advice)) == (NO_INODES if no_inode else "no space", True)
+    assert "another folder" not in str(beginning.unwritable(run_dir, full).fields["advice"])
+
+
 def test_on_a_full_disk_nothing_is_submitted(place: Place) -> None:
     place.left, place.ledger = 0, a_run(a_slot(), run_id=place.ledger.run_id)
     lines = place.written(DUE_S).explained()
     assert lines[1] == "  next: a job is submitted when there is room on the disk"
-    assert "no new job now: the disk is full" in lines[2]
+    assert "no new job now: the run folder's disk has no room" in lines[2]
 
 
 def test_a_job_that_has_told_its_end_is_not_said_to_train(place: Place) -> None:

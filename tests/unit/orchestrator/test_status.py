@@ -119,6 +119,10 @@ REFUSED = after_refusal("Invalid account", NOW, had_jobs=True)
         (a_slot(**REFUSED), "waiting", "for ever", "Invalid account", ""),
         (a_slot(**REFUSED | {"why": "Socket timed out", "not_before": NOW + 15}), "waiting", None, "Socket", ""),
         (a_slot(**REFUSED | {"why": HOLDS, "not_before": NOW + 15}), "waiting", None, HOLDS, ""),
+        (a_slot(why="waits for room: 4 of 4"), "waiting", None, "for room", "when that is over"),
+        (a_slot().with_attempt(an_intent()), "queued", None, "", "handed to the scheduler"),
+        (a_slot(status=SlotStatus.FAILED).with_attempt(verdict=Verdict.CRASHED, start_step=3000), "failed", None, "",
+         "orchestrator rollback 0 --to 2999 --run toy"),
         (a_slot(status=SlotStatus.PAUSED, why="cancelled by user 33"), "paused", None, "33", "orchestrator start toy"),
         (a_slot(status=SlotStatus.PAUSED, why="scancel").with_attempt(
             a_job(sighting=in_state("RUNNING")), **CLAIMED, asked_to_hand_over_at=NOW),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
-from anchorleg.words import INDENT, wrapped
+from anchorleg.words import INDENT, table_lines, wrapped
 from orchestrator.config import RunConfig, parse_config
 from orchestrator.decisions.models import Verdict
 from orchestrator.screens.cells import ranges
@@ -104,7 +104,14 @@ def test_a_line_is_broken_between_words_only_and_loses_none(line: str, width: in
     assert " ".join(pieces).split() == line.split()
     room = max(width, len(line) - len(line.lstrip()) + len(INDENT) + 1)  # narrower than its own indent is nothing
     for piece in pieces:
-        assert len(piece) <= room or len(piece.split()) == 1
+        assert len(piece) <= room or len(piece.split()) == 1 or "`" in piece
+    assert wrapped("type `a b c` now", 8) == ["type", "  `a b c`", "  now"]
+
+
+def test_a_table_that_is_too_wide_is_a_line_a_row_with_the_names_of_its_parts() -> None:
+    names, rows = ("run", "steps"), [("a long name", "100"), ("b", "5")]
+    assert table_lines(names, rows, 18) == ["run          steps", "a long name  100", "b            5"]
+    assert table_lines(names, rows, 17) == ["run a long name, steps 100", "run b, steps 5"]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +143,7 @@ HELD = SuccessorView(attempt=3, job_id="124", state="pending", why="is held by y
          ["slots 0-2, 5: waits for its turn"]),
         ([SlotView(slot=0, state="pending", why="is next", expected_start_at=NOW + 720)],
          [f"slot 0: is next; Slurm expects to start it {IN_TWELVE_MINUTES}"]),
-        ([running(successor=HELD)], ["slot 0: the next job, 124, is held by you"]),
+        ([running(successor=HELD)], ["slot 0: the next job is held by you"]),
         ([SlotView(slot=0, state="failed", why="wrong task", next="mend it, then `orchestrator start toy`")],
          ["slot 0: wrong task; mend it, then `orchestrator start toy`"]),
         ([running(1, last_verdict=Verdict.CRASHED, last_cause="out of memory")],
@@ -144,6 +151,8 @@ HELD = SuccessorView(attempt=3, job_id="124", state="pending", why="is held by y
         ([SlotView(slot=0, state="pending", job_id="8", why="waits for its turn",
                    last_verdict=Verdict.CRASHED, last_cause="No module named 'torch' (exit code 1)")],
          ["slot 0: waits for its turn", "slot 0: its last job failed: No module named 'torch' (exit code 1)"]),
+        ([running(1, last_verdict=Verdict.HANDED_OVER, last_cause="its node failed")],
+         ["slot 1: last job: handed over (its node failed)"]),
         ([running(silent_s=300.0)], ["slot 0: no report from its program for 0:05:00"]),
     ],
 )  # fmt: skip

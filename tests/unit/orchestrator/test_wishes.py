@@ -65,8 +65,8 @@ def test_a_stop_counts_that_a_person_typed_while_a_start_waited(
 BEGINS = {"run": "under way", "stop": "being stopped", "stop-now": "being stopped"}
 
 
-def in_background(asked: StartRequest, out: Console) -> None:
-    start_in_background(asked, ["start"], out)
+def in_background(asked: StartRequest, _out: Console) -> None:
+    start_in_background(asked, ["start"])
 
 
 @pytest.mark.parametrize("start", [host.start, in_background])

@@ -360,6 +360,8 @@ class TestCommands:
         return CliRunner().invoke(app, [str(word) for word in words])
 
     def test_contributors_say_what_became_of_what_they_sent(self, shared, inbox):
+        nobody = self.run("contributors", shared.path)
+        assert (nobody.stdout, bool(nobody.stderr)) == ("", True)
         arrive(inbox, b"abc")
         inbox.note(RUN, 0, Counts(accepted=2, rows=1000, refused={"size": 1}, last_at=NOW))
         inbox.note(RUN, 1, Counts(accepted=1, rows=500, last_at=NOW - 5))

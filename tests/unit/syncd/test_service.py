@@ -25,6 +25,7 @@ from syncd.errors import StorageError
 from syncd.laptop import status as lock
 from syncd.laptop.client import Client
 from syncd.laptop.status import holder, mirror_lock
+from syncd.wire import protocol
 
 #: What paths may hold and service files can.
 WORDS = st.text(
@@ -188,7 +189,8 @@ def test_an_agent_waits_for_the_client_of_its_mirror_unless_that_watches_too(own
     with ExitStack() as other:
         other.enter_context(mirror_lock(own_settings, verb))
         monkeypatch.setattr(sync, "_log_line", lambda sentence: other.close())  # it says that it waits
-        monkeypatch.setattr(Client, "watch", lambda client: lived.append(holder(own_settings).verb))
+        for owner, name in ((protocol, "program_version"), (Client, "watch")):  # from the start on `status` knows it
+            monkeypatch.setattr(owner, name, lambda *_: lived.append(holder(own_settings).verb))
         run_agent(str(own_settings.with_name("shared")), own_settings)
-    assert lived == ([] if verb == "watch" else ["watch"])
+    assert lived == ([] if verb == "watch" else ["watch", "watch"])
     assert ("stays off" in capsys.readouterr().err) == (verb == "watch")

@@ -170,6 +170,11 @@ def test_contenders_of_one_algorithm_are_named_by_what_differs(trained, first, f
     assert found[name] == [1]
 
 
+def test_contenders_of_several_algorithms_name_the_preset_where_it_varies(trained):
+    assert named(trained(), trained(algorithm="a2c", seed=1)) == {"ppo": [0], "a2c": [1]}
+    assert named(trained(), trained(preset="arm-a2c", seed=1)) == {"ppo (arm-ppo)": [0], "a2c (arm-a2c)": [1]}
+
+
 def test_demonstrations_and_weights_go_by_their_sum_and_not_by_where_they_lie(trained):
     def sac_with(**demos):
         return {"preset": "arm-sac", "algorithm": {"name": "sac", **demos}}

@@ -178,9 +178,20 @@ def test_machines_get_what_the_pictures_show(tmp_path):
     assert run["slots"][0]["tasks"]["reach-v3"]["success"][-1] == 1.0
 
 
+def test_before_the_first_evaluation_no_column_tells_of_any(capsys):
+    row = a_row(0, (1, 1, 1.0), (1, 0, 0.0))
+    show_runs(summaries([curves_of("run", 0, [row], [])]), Console(file=io.StringIO()))
+    head, run, _ = capsys.readouterr().out.splitlines()
+    assert head.split("\t") == ["run", "slots", "steps", "training"]
+    assert "-" not in run
+
+
 def test_nothing_to_draw_is_one_sentence(tmp_path):
     with refused("run.none-there"):
         find_curves(tmp_path / "absent")
+    (tmp_path / "mirror/state").mkdir(parents=True)
+    with refused("run.mirror-empty"):
+        find_curves(tmp_path / "mirror")
     with refused("run.no-metrics"):
         find_curves(a_run(tmp_path / "run", rows=0))
     runs = summaries(find_curves(a_run(tmp_path / "other")))

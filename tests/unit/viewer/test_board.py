@@ -108,7 +108,7 @@ def test_a_jobs_last_words_and_the_schedulers_paths_are_the_owners_alone(tmp_pat
     assert ledger is not None
     slots = list(ledger.slots)
     crashed = slots[3].attempts[-1].model_copy(update={"verdict": verdict, "cause": cause})
-    why = f"6 jobs in a row ended without a new checkpoint; the last one: job 81305 failed: {cause}"
+    why = f"6 jobs in a row ended without a new checkpoint; the last one: {cause}"
     update = {"status": SlotStatus.FAILED, "why": why, "attempts": (*slots[3].attempts[:-1], crashed)}
     slots[3] = slots[3].model_copy(update=update)
     refused = f"sbatch: error: Unable to open file {data}/job.sh (the run had jobs before: it is tried again)"
@@ -121,7 +121,7 @@ def test_a_jobs_last_words_and_the_schedulers_paths_are_the_owners_alone(tmp_pat
     assert str(tmp_path) not in text
     run = look(a_mirror(with_board(tmp_path / "mirror", text.encode()), 2, 3)).run
     assert run is not None
-    assert run.cards["3"].why.endswith("the last one: job 81305 failed: exit code 1")
+    assert run.cards["3"].why.endswith("the last one: exit code 1")
     assert run.cards["3"].last_cause == "exit code 1"
     assert run.cards["2"].why == "sbatch: error: Unable to open file … (the run had jobs before: it is tried again)"
     assert any("crashed (exit code 1)" in moment.words for moment in run.history.moments)

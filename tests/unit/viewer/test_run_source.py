@@ -13,6 +13,7 @@ from builders import NOW
 from watched_runs import TASKS, a_watched_run
 
 from orchestrator.decisions.edits import after_refusal
+from orchestrator.decisions.requests import Request, with_request
 from orchestrator.run.ledger import load_ledger, save_ledger
 from orchestrator.run.rundir import load_run
 from orchestrator.screens.reading import Keeper
@@ -59,23 +60,17 @@ def test_a_run_has_its_slots_jobs_curves_and_history(tmp_path: Path) -> None:
     assert run.history.older > 0
 
 
-def test_slots_that_are_put_off_for_ever_are_a_trouble_with_slurms_reason(tmp_path: Path) -> None:
-    folder = a_watched_run(tmp_path / "mt10", NOW, slots=2, jobs=1)
-    run = load_run(folder)
-    ledger = load_ledger(folder, run.run_id)
+def test_slots_of_one_mind_share_a_trouble_which_says_once_what_to_type(tmp_path: Path) -> None:
+    folder = a_watched_run(tmp_path / "mt10", NOW, slots=3, jobs=1)
+    ledger = load_ledger(folder, load_run(folder).run_id)
     assert ledger is not None
-    slots = []
-    for slot in ledger.slots:
-        limit = f"job 8100{slot.index} can never run: lower slurm.time_limit (Slurm says PartitionTimeLimit)"
-        update = {"attempts": (), "failures": 0, **after_refusal(limit, NOW, had_jobs=True)}
-        slots.append(slot.model_copy(update=update))
-    save_ledger(folder, ledger.model_copy(update={"slots": tuple(slots)}), NOW)
-    (trouble,) = [one for one in page(folder.path).troubles if "put off" in one.words]
-    assert trouble.words == (
-        "Slots 0-1: put off: its job can never run: lower slurm.time_limit (Slurm says PartitionTimeLimit) "
-        "(the run had jobs before: it is tried again)"
-    )
-    assert (trouble.command, trouble.urgent) == ("orchestrator explain 0 mt10", True)
+    update = {"attempts": (), "failures": 0, **after_refusal("its job can never run", NOW, had_jobs=True)}
+    put_off = ledger.model_copy(update={"slots": tuple(slot.model_copy(update=update) for slot in ledger.slots)})
+    save_ledger(folder, with_request(put_off, Request(number=1, kind="pause", at=NOW, slots=(2,))), NOW)
+    never, paused = page(folder.path).troubles
+    assert never.words == "Slots 0-1: put off: its job can never run (the run had jobs before: it is tried again)"
+    assert [never.command, paused.command] == ["orchestrator explain 0 mt10", "orchestrator resume 2 --run mt10"]
+    assert "orchestrator" not in paused.words
 
 
 def test_a_quiet_run_sends_nothing_new(tmp_path: Path) -> None:

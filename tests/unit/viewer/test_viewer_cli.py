@@ -85,12 +85,18 @@ def test_a_closed_terminal_ends_it_in_order_and_nohup_outlives_it(number: signal
 
 
 def test_a_run_is_found_by_its_name_its_id_and_its_folder(tmp_path: Path) -> None:
-    run_dir = a_run(tmp_path / "runs" / "mt10")
+    run_dir = a_run(tmp_path / "elsewhere" / "mt10")
     run = load_run(run_dir)
     register(run, run_dir, NOW)
     for word in ("mt10", run.run_id, str(run_dir.path)):
         found = find_source(word)
         assert (found.kind, found.place) == ("runs", "mt10")
+    (tmp_path / "cluster_config.json").write_text("{")
+    with refused("folder.unused-config"):
+        find_source(str(tmp_path))
+    value = json.loads(run_dir.run_file.read_text())
+    run_dir.run_file.write_text(json.dumps({**value, "config_path": str(tmp_path / "cluster_config.json")}))
+    assert find_source(str(tmp_path)).place == tmp_path.name  # a faulty config still leads to the run that it began
 
 
 def test_what_lies_on_another_machine_is_shown_on_a_page_and_in_no_other_way(
