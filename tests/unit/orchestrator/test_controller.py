@@ -51,7 +51,7 @@ class TestSubmitting:
             with refused("config.not-here", why=re.compile("'gone'")):
                 world.tick(after=POLL_S)
         assert world.slot.attempts[0].verdict is Verdict.HANDED_OVER
-        assert len([line for line in world.said if line.startswith("ended")]) == 1
+        assert len([line for line in world.said if " ended: " in line]) == 1
         assert [path.name for path in world.run_dir.jobs.iterdir()] == world.cluster.submitted
         world.run = load_run(world.run_dir)
         world.controller = world.new_controller()
