@@ -55,7 +55,7 @@ def test_a_full_table_of_inodes_is_told_from_a_full_disk(new_relay: NewRelay, sm
     relay.wait_for(lambda: relay.status()["stale"] is not None, "status to say that it is old")
 
     assert relay.status()["stale"]["out_of_inodes"]
-    assert "(no inode free in" in relay.run("status").out
+    assert "has no inode left" in relay.run("status").out
 
     shutil.rmtree(ballast)
     assert relay.ended(controller) == 0, relay.output()
