@@ -1,1 +1,1 @@
-"""The ground that all packages stand on, of the standard library alone. `anchorleg.job` is the door for programs."""
+"""The ground of all packages, of the standard library (`cli`: typer). `anchorleg.job` is the door for programs."""

@@ -13,10 +13,8 @@ mended without touching a program. `tests/unit/test_errors.py` holds both sides 
 from __future__ import annotations
 
 import copyreg
-import tomllib
 from collections.abc import Sequence
 from functools import cache
-from importlib.resources import files
 from pathlib import PurePath
 from typing import Any, Self
 
@@ -31,6 +29,9 @@ SEVERAL = "several"
 @cache
 def catalogue(package: str) -> dict[str, dict[str, str]]:
     """The sentences of `package`: class of error → identifier → sentence with its fields in braces."""
+    import tomllib
+    from importlib.resources import files
+
     return tomllib.loads(files(package).joinpath("errors.toml").read_text(encoding="utf-8"))
 
 

@@ -9,13 +9,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import itertools
 import json
 import os
+import shutil
 import signal
 import sys
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn, TextIO, TypeGuard
+from typing import Any, ClassVar, NoReturn, Self, TextIO, TypeGuard
 
 from anchorleg.errors import NamedError
 from anchorleg.words import lines_shown, on_one_line, shown, wrapped
@@ -143,6 +147,7 @@ def end_with_error(program: str, error: object, code: int) -> NoReturn:
 def say(*lines: str, file: TextIO | None = None) -> None:
     """Print each of `lines` on one line, whatever is in it; for a terminal, broken between words."""
     out = file or sys.stdout
+    Waiting.clear()
     if out.isatty():
         width = os.get_terminal_size(out.fileno()).columns or 80
         lines = tuple(piece for line in lines for piece in wrapped(shown(on_one_line(line)), width))
@@ -202,6 +207,62 @@ def _drop(place: int) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, place)
     os.close(nowhere)
+
+
+#: Erases the line of a terminal.
+_CLEAR = "\r\x1b[K"
+
+
+class Waiting:
+    """A spinner on the terminal, with words and seconds, while something takes long; nothing in a pipe. A context.
+
+    A nested one only changes the words. Each update is a single write, so forks are safe.
+    """
+
+    _all: ClassVar[list[Waiting]] = []
+
+    def __init__(self, words: str) -> None:
+        self.words = words
+        self.is_shown = os.isatty(2) and os.environ.get("TERM") != "dumb"
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._turn, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._all.append(self)
+        if self.is_shown and self._all[0] is self:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._all.remove(self)
+        self._over.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+            _to_terminal(_CLEAR)
+
+    def count(self, done: int, total: int, what: str) -> None:
+        """Show how much is done."""
+        self.words = f"{done:,} of {total:,} {what}"
+
+    @classmethod
+    def clear(cls) -> None:
+        """Erase the line before something is printed."""
+        if cls._all and cls._all[0].is_shown:
+            _to_terminal(_CLEAR)
+
+    def _turn(self) -> None:
+        began = time.monotonic()
+        for mark in itertools.cycle("|/-\\"):
+            if self._over.wait(0.25):
+                break
+            if (seconds := time.monotonic() - began) >= 1:
+                words = (self._all or [self])[-1].words
+                _to_terminal(f"\r{mark} {seconds:.0f} s  {words}"[: shutil.get_terminal_size().columns] + "\x1b[K\r")
+
+
+def _to_terminal(text: str) -> None:
+    with contextlib.suppress(OSError):  # it was closed
+        os.write(2, text.encode())
 
 
 class Notices:

@@ -6,62 +6,20 @@ Exit codes: see `orchestrator.errors`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
 
-import typer
-
+from anchorleg.cli import add_commands, new_app
 from anchorleg.output import end_with_error, ending_well, words_of
 from orchestrator.commands import control, queueing, screens, setup
 from orchestrator.errors import AnchorlegError, Interrupted, StorageError
 
-app = typer.Typer(
-    help="Keep training alive on clusters that only give out short jobs.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-
+app = new_app("Keep training alive on clusters that only give out short jobs.")
+add_commands(app, "Set up", setup.init, setup.doctor)
+add_commands(app, "Run", control.start, control.stop)
+add_commands(app, "Look", screens.status, screens.explain, screens.logs, screens.goodput, screens.runs)
+add_commands(app, "Slots and queue", queueing.add, queueing.pause, queueing.resume, queueing.drop, queueing.rollback)
 #: `orchestrator priority -1 slow`: -1 is no option.
-NEGATIVE = {"ignore_unknown_options": True}
-
-for verb in (
-    control.start,
-    screens.status,
-    control.stop,
-    control.tick,
-    queueing.add,
-    queueing.drop,
-    queueing.pause,
-    queueing.resume,
-    queueing.priority,
-    queueing.rollback,
-    screens.explain,
-    screens.logs,
-    screens.goodput,
-    setup.render,
-    setup.init,
-    setup.doctor,
-    setup.schema,
-    screens.runs,
-):
-    app.command(context_settings=NEGATIVE if verb is queueing.priority else None)(verb)
-
-
-def version(value: bool) -> None:
-    """Print the version and end."""
-    if value:
-        from importlib.metadata import version as installed
-
-        print(f"anchorleg {installed('anchorleg')}")
-        raise typer.Exit
-
-
-@app.callback()
-def common(
-    _version: Annotated[bool, typer.Option("--version", callback=version, is_eager=True, help="Version.")] = False,
-) -> None:
-    """Keep training alive on clusters that only give out short jobs."""
+add_commands(app, "Slots and queue", queueing.priority, context_settings={"ignore_unknown_options": True})
+add_commands(app, None, control.tick, setup.render, setup.schema)
 
 
 def main(act: Callable[[], object] = app) -> None:

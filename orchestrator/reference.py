@@ -77,7 +77,7 @@ def _presets() -> str:
     for name, (about, training) in presets().items():
         flat = {**dict(training.network), **dict(training.algorithm), **dict(training)}
         values = [_number(flat[column]) if column in flat else "" for column in _COLUMNS]
-        lines.append(f"| `{name}` | {' | '.join(values)} | {about} |")
+        lines.append(f"| `{name}` | {' | '.join(values)} | {about['about']} |")
     return "\n".join(lines)
 
 

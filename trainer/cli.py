@@ -16,19 +16,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from anchorleg.cli import add_commands, new_app
 from anchorleg.job import Job
-from anchorleg.output import end_with_error, ending_well, say, words_of
+from anchorleg.output import Waiting, end_with_error, ending_well, say, words_of
 from anchorleg.signals import bear_hand_over
+from trainer.commands import ConfigOption, PresetOption, SetOption
 from trainer.commands.actors import actors
-from trainer.commands.autotune import autotune
+from trainer.commands.autotune import autotune, presets
 from trainer.commands.curves import compare, plot, wandb
 from trainer.commands.demos import alone
 from trainer.commands.demos import app as demos
-from trainer.commands.options import ConfigOption, SetOption
 from trainer.commands.policies import evaluate, export, play
-from trainer.config.read import LoadedSection, read_section
-from trainer.config.section import PRESETS
-from trainer.config.wandb import wandb_environment
 from trainer.errors import (
     ConfigError,
     DeviceError,
@@ -43,33 +41,22 @@ from trainer.machine.processes import end_with
 from trainer.machine.shortage import words_of_shortage
 
 if TYPE_CHECKING:
+    from trainer.config.read import LoadedSection
     from trainer.machine.group import Group
 
 #: What no light installation of a login node has, and not the extra `trainer` either → the extra that brings it.
 _EXTRAS = {"onnx": "export", "onnxscript": "export", "pyarrow": "video", "av": "show", "matplotlib": "show"}
 
-app = typer.Typer(
-    help="Train and evaluate policies on Meta-World, an arm that reaches, or any Gymnasium environment.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-
-PresetOption = Annotated[str | None, typer.Option(help=f"{', '.join(PRESETS)}; stronger than the file's.")]
-RunDirOption = Annotated[Path | None, typer.Option(help="Where to write; default: runs/<name>. Run again to resume.")]
+RunDirOption = Annotated[Path | None, typer.Option(help="Run folder. Default: runs/<name>.")]
 SharedDirOption = Annotated[
-    Path | None, typer.Option(help="Where the policy is published for laptops; default: shared/ in --run-dir.")
+    Path | None, typer.Option(help="Where policies are published. Default: shared/ in --run-dir.")
 ]
-AcceptOption = Annotated[bool, typer.Option("--accept-contributions", help="Use experience that laptops send in.")]
+AcceptOption = Annotated[bool, typer.Option("--accept-contributions", help="Use the experience that laptops send.")]
 RanksOption = Annotated[
-    int,
-    typer.Option(min=1, max=256, help="Processes that train it together; algorithm.shards must be a multiple."),
+    int, typer.Option(min=1, max=256, help="Processes that train together. algorithm.shards must be a multiple.")
 ]
 
 
-@app.command()
 def train(
     config: ConfigOption = None,
     preset: PresetOption = None,
@@ -79,11 +66,14 @@ def train(
     accept_contributions: AcceptOption = False,
     ranks: RanksOption = 1,
 ) -> None:
-    """Train until the last step, or until this job must hand over (exit code 75: run it again to go on).
+    """Train a policy. Repeat the command to resume.
 
-    Inside a job of the orchestrator everything comes from ANCHORLEG_*; alone it writes to --run-dir.
+    Exit code 0: the last step is done. 75: it was asked to end, and has saved. A job of the orchestrator takes its
+    config and folders from ANCHORLEG_* variables.
     """
     began_at = time.time()
+    from trainer.config.read import read_section
+
     check_starter(os.environ)
     job, place = Job.from_environment(), place_of(os.environ)
     asked = read_section(config or (job.config if job else None), preset, settings or [])
@@ -101,15 +91,11 @@ def train(
     raise typer.Exit(_train(job, asked) if place is None else _train_together(job, asked, place))
 
 
-app.command()(evaluate)
-app.command()(export)
-app.command()(play)
-app.command()(plot)
-app.command(context_settings={"ignore_unknown_options": True})(compare)  # to say what is gone
-app.add_typer(demos, name="demos")
-app.command()(wandb)
-app.command()(autotune)
-app.command()(actors)
+app = new_app("Train and evaluate policies on Meta-World, an arm that reaches, or any Gymnasium environment.")
+add_commands(app, "Train", train, presets, autotune)
+app.add_typer(demos, name="demos", rich_help_panel="Train")
+add_commands(app, "Look", evaluate, play, plot, compare)
+add_commands(app, "Share", actors, export, wandb)
 
 
 def _alone(asked: LoadedSection, run_dir: Path | None, shared_dir: Path | None, *, accepts_contributions: bool) -> Job:
@@ -117,7 +103,7 @@ def _alone(asked: LoadedSection, run_dir: Path | None, shared_dir: Path | None, 
     shared = shared_dir.resolve() if shared_dir else None
     job = alone(folder, shared_dir=shared, accepts_contributions=accepts_contributions)
     with contextlib.suppress(OSError):  # a training goes on, whether anybody reads this or not
-        say(f"training in {folder} (no orchestrator: run the same command again to go on)")
+        say(f"training in {folder}; Ctrl-C saves and exits, the same command resumes")
     return job
 
 
@@ -149,10 +135,12 @@ def _train_together(job: Job, asked: LoadedSection, place: RankPlace) -> int:
 
 def _train(job: Job, asked: LoadedSection, group: Group | None = None) -> int:
     gc.disable()  # what is imported stays: looking for garbage in it would be a tenth of the start
-    from trainer.machine import device as machine
-    from trainer.training.begin import run
-    from trainer.training.features.progress import TrainingDisplay
-    from trainer.training.memory import shortage
+    with Waiting("starting"):
+        from trainer.config.wandb import wandb_environment
+        from trainer.machine import device as machine
+        from trainer.training.begin import run
+        from trainer.training.features.progress import TrainingDisplay
+        from trainer.training.memory import shortage
 
     gc.freeze()
     gc.enable()
@@ -160,7 +148,8 @@ def _train(job: Job, asked: LoadedSection, group: Group | None = None) -> int:
         environ = {**os.environ, **wandb_environment(asked.wandb, os.environ)}
         if group is not None and not group.is_first:
             return run(job, asked.training, TrainingDisplay(is_silent=True), group=group)
-        return run(job, asked.training, TrainingDisplay(), group=group, environ=environ)
+        with Waiting("starting") as line:
+            return run(job, asked.training, TrainingDisplay(line), group=group, environ=environ)
     except (MemoryError, RuntimeError, OSError) as error:
         short = shortage(error, asked.training, machine.choose_device(asked.training.device).type)
         if short is not None:
@@ -175,21 +164,6 @@ def _train(job: Job, asked: LoadedSection, group: Group | None = None) -> int:
 
 def _tell(sentence: str) -> None:
     say(f"trainer: {sentence}", file=sys.stderr)
-
-
-def _version(value: bool) -> None:
-    if value:
-        from importlib.metadata import version
-
-        print(f"anchorleg {version('anchorleg')}")
-        raise typer.Exit
-
-
-@app.callback()
-def _common(
-    _show: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Version.")] = False,
-) -> None:
-    """Train and evaluate policies on Meta-World, an arm that reaches, or any Gymnasium environment."""
 
 
 def _of_memory_or_gpu(error: BaseException) -> TrainerError | None:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anchorleg.output import end_with_error, ending_well, words_of
+from anchorleg.cli import VersionOption, one_command
+from anchorleg.output import Waiting, end_with_error, ending_well, words_of
 from viewer import showing
 from viewer.errors import StorageError, UsageError, ViewerError
 
@@ -23,69 +24,44 @@ if TYPE_CHECKING:
     from viewer.live.hub import Hub
 
 
-_SETTINGS = {"help_option_names": ["-h", "--help"]}
-app = typer.Typer(
-    add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, context_settings=_SETTINGS
-)
-export_app = typer.Typer(
-    add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, context_settings=_SETTINGS
-)
-
-_WHAT = "A run's name or id, a run folder, a folder of runs, or a laptop's mirror. Default: what is here."
-WhatArgument = Annotated[str | None, typer.Argument(metavar="[RUN | DIR | HOST:PATH]", help=_WHAT)]
+_WHAT = "Name or id of a run, a run folder, a folder of runs, a mirror, or HOST:PATH. Default: what is here."
+WhatArgument = Annotated[str | None, typer.Argument(help=_WHAT)]
 
 
-def version(value: bool) -> None:
-    """Print the version and end."""
-    if value:
-        print(f"anchorleg {showing.own_version()}")
-        raise typer.Exit
-
-
-@app.command()
 def show(
     what: WhatArgument = None,
     port: Annotated[
         int | None,
-        typer.Option(min=0, max=65_535, help=f"Port on 127.0.0.1; default: the run's stream_port, or {showing.PORT}."),
+        typer.Option(min=0, max=65_535, help=f"Port on 127.0.0.1. Default: the run's stream_port, or {showing.PORT}."),
     ] = None,
     socket_at: Annotated[
-        str | None,
-        typer.Option("--socket", metavar="PATH", help="A Unix socket in place of a port; `auto`: where it usually is."),
+        str | None, typer.Option("--socket", help="Unix socket instead of a port. auto: its usual place.")
     ] = None,
     headless: Annotated[
-        bool, typer.Option("--headless", help="No page: a line for each slot, and one a second for each agent at play.")
+        bool, typer.Option("--headless", help="Print a line per slot, and one per agent and second, until Ctrl-C.")
     ] = False,
-    terminal: Annotated[bool, typer.Option("--terminal", hidden=True)] = False,
     top_k: Annotated[
-        int | None, typer.Option(min=1, max=4, help="How many agents are shown; default: the run's stream_top_k, or 2.")
+        int | None, typer.Option(min=1, max=4, help="Number shown. Default: the run's stream_top_k, or 2.")
     ] = None,
-    width: Annotated[int, typer.Option(min=120, max=2000, help="Of an agent's picture on the page, in pixels.")] = 480,
-    height: Annotated[int, typer.Option(min=90, max=2000, help="The same.")] = 360,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Print the address, open no browser.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one picture as JSON and end.")] = False,
+    width: Annotated[int, typer.Option(min=120, max=2000, help="Width of a picture.")] = 480,
+    height: Annotated[int, typer.Option(min=90, max=2000, help="Height of a picture.")] = 360,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Print the address without opening a browser.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the present state as JSON and exit.")] = False,
     forwarded: Annotated[str | None, typer.Option("--forwarded", metavar="SOCKET", hidden=True)] = None,
-    stdio: Annotated[bool, typer.Option("--stdio", hidden=True)] = False,
-    remote_command: Annotated[
-        str | None,
-        typer.Option(metavar="PATH", help="With HOST:PATH: absolute path of viewer over there, if it is not found."),
-    ] = None,
+    remote_command: Annotated[str | None, typer.Option(help="Absolute path of viewer on HOST, if not found.")] = None,
     allow_host: Annotated[
-        list[str] | None,
-        typer.Option(help="A name under which a gateway of your site shows the page. May be repeated."),
+        list[str] | None, typer.Option(help="Name of a gateway to the page. Repeat for more.")
     ] = None,
-    _version: Annotated[bool, typer.Option("--version", callback=version, is_eager=True, help="Version.")] = False,
+    _version: VersionOption = False,
 ) -> None:
-    """Show on one page in your browser what a training does: slots, jobs, curves, agents at play. Ctrl-C ends it.
+    """Show a run on one page in your browser: slots, jobs, curves and agents at play.
 
-    It reads, and changes nothing; agents at play are asked for while somebody looks. `viewer export RUN --out
-    page.html` writes the page as one file.
+    Ctrl-C closes the page, and the jobs go on: the viewer only reads. `viewer export RUN --out page.html` writes the
+    page as one file.
     """
     from viewer.pacing import NO_END, Pacer
     from viewer.sources.found import find_source, is_elsewhere
 
-    if stdio or terminal:
-        raise UsageError("command.stdio" if stdio else "command.terminal")
     if port is not None and socket_at is not None:
         raise UsageError("command.port-and-socket")
     at_once = as_json or headless
@@ -116,22 +92,22 @@ def show(
             hub.close()
 
 
-@export_app.command()
 def export(
-    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write; it ends in .html.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="An .html file to write.")],
     what: WhatArgument = None,
-    no_episode: Annotated[bool, typer.Option("--no-episode", hidden=True)] = False,
 ) -> None:
-    """Write the page of a run as one file, which opens in any browser without a server."""
+    """Write the page of a run as one HTML file. It opens in any browser, without a server."""
     from anchorleg.words import sized
     from viewer.export import export as write
     from viewer.pacing import NO_END, Pacer
     from viewer.sources.found import find_source
 
-    if no_episode:
-        raise UsageError("command.no-episode")
-    size = write(find_source(what, pacer=Pacer(look_s=NO_END)), "", out, time.time())
+    with Waiting(f"writing {out}"):
+        size = write(find_source(what, pacer=Pacer(look_s=NO_END)), "", out, time.time())
     print(f"{out}: {sized(size)}; open it in a browser, or send it to somebody")
+
+
+app, export_app = one_command(show), one_command(export)
 
 
 def make_hub(top_k: int | None, width: int, height: int) -> Hub:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 PORT = 9999
 #: What who opens a port is told on a machine that others use, too.
 REACHED = "Others of this machine reach this port"
+LEAVE = "Ctrl-C ends this view; jobs go on."
 #: By these a desktop is known.
 _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
 #: Between two rounds of lines.
@@ -49,6 +50,8 @@ def print_lines(
     from viewer.model import ViewChoice
 
     told: list[str] = []
+    if sys.stdout.isatty() and rounds is None:
+        print(LEAVE)
     with ExitStack() as stack:
         agents = AgentLines(hub) if hub is not None else None
         if agents is not None:
@@ -97,7 +100,7 @@ def serve_page(
             url = address(at, token)
             lines = [url, *([f"{REACHED}; --socket keeps them out."] if shared else [])]
         server = make_server(sock, source, token, allowed_hosts, hub)
-        print(f"{source.place}: Ctrl-C ends the page, and nothing else.", *lines, sep="\n", flush=True)
+        print(f"{source.place}: {LEAVE}", *lines, sep="\n", flush=True)
         if url and not no_open:
             _open_browser(url)
         try:
@@ -130,7 +133,7 @@ def watch_from_here(what: str, words: Sequence[str], command: str | None, port: 
 
     def begun(shown: str) -> None:
         place = printable(f"{viewer.place}:{shown}")
-        lines = [f"{place}: Ctrl-C ends the page, and nothing else.", address(at, token)]
+        lines = [f"{place}: {LEAVE}", address(at, token)]
         print(*lines, *([f"{REACHED}."] if is_shared() else []), sep="\n", flush=True)
         if not no_open:
             _open_browser(address(at, token))
@@ -138,13 +141,6 @@ def watch_from_here(what: str, words: Sequence[str], command: str | None, port: 
     asks = sys.stdin is not None and sys.stdin.isatty()
     with contextlib.suppress(KeyboardInterrupt):
         show_far(viewer, at, token, begun, partial(print, flush=True), asks=asks)
-
-
-def own_version() -> str:
-    """Of what is installed here."""
-    from importlib.metadata import version as installed
-
-    return installed("anchorleg")
 
 
 def end_at_signals() -> None:

@@ -29,8 +29,7 @@ from orchestrator.commands.options import (
 from orchestrator.errors import ConfigError
 
 ViaOption = Annotated[
-    str,
-    typer.Option(metavar="[foreground|daemon]", help="Where the controller lives: here, or in the background."),
+    str, typer.Option(metavar="[foreground|daemon]", help="Where the controller runs: here, or in the background.")
 ]
 
 
@@ -43,14 +42,14 @@ def start(
     time_limit: TimeOption = None,
     executor: ExecutorOption = None,
     sets: SetOption = None,
-    fork: Annotated[str | None, typer.Option(help="Begin a new run under this name with this config.")] = None,
+    fork: Annotated[str | None, typer.Option(help="Start a new run of this name with this config.")] = None,
     via: ViaOption = "foreground",
     run_for: ForOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done now, and do nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the first actions without doing them.")] = False,
 ) -> None:
-    """Begin a run, or go on with it.
+    """Start a run, or continue it.
 
-    Keeps every slot at one job until the training is done. Ctrl-C ends this controller, not the jobs.
+    Keeps one job in each slot until the training is done. Ctrl-C ends this controller; the jobs go on.
     """
     from orchestrator.config import load_config
     from orchestrator.doctor.visit import look_before_first_job
@@ -88,10 +87,10 @@ def start(
 def stop(
     name: NameArgument = None,
     config: ConfigOption = None,
-    now: Annotated[bool, typer.Option("--now", help="Do not wait for a hand-over: cancel the jobs.")] = False,
-    grace: Annotated[float | None, typer.Option(min=0, help="Seconds to hand over in; default: lead + 60.")] = None,
+    now: Annotated[bool, typer.Option("--now", help="Cancel the jobs without waiting for them to save.")] = False,
+    grace: Annotated[float | None, typer.Option(min=0, help="Time to save. Default: lead + 60.")] = None,
 ) -> None:
-    """Have every job save and exit, and wait for it. `orchestrator start` goes on from there."""
+    """Stop a run: every job saves and exits. `orchestrator start` continues it."""
     if grace is not None and not math.isfinite(grace):
         raise ConfigError("cli.grace")
     from orchestrator.hosts import stopping
@@ -103,9 +102,9 @@ def tick(
     name: NameArgument = None,
     config: ConfigOption = None,
     run_dir: Annotated[Path | None, typer.Option(help="The run's folder, in place of its name.")] = None,
-    failover: Annotated[bool, typer.Option("--failover", help="As a job does that ends.", hidden=True)] = False,
+    failover: Annotated[bool, typer.Option("--failover", help="As a job does when it ends.", hidden=True)] = False,
 ) -> None:
-    """Look once, do what is due, and end: what `start` repeats."""
+    """Check the run once, do what is due, and exit. `start` repeats this."""
     if run_dir is not None and (name is not None or config is not None):
         raise ConfigError("cli.several-runs")
     from orchestrator.run.rundir import RunDir

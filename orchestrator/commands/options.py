@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from orchestrator.errors import AnchorlegError, ConfigError, UnknownRun
 from orchestrator.notation import typed_fields
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from orchestrator.run.rundir import RunDir
 
 DEFAULT_CONFIG = Path("cluster_config.json")
@@ -31,32 +32,24 @@ def run_names(incomplete: str) -> list[str]:
 
 
 ConfigOption = Annotated[
-    Path | None, typer.Option("--config", "-c", help="Config file; default: cluster_config.json in this folder.")
+    Path | None, typer.Option("--config", "-c", help="Config file. Default: cluster_config.json in this folder.")
 ]
 NameArgument = Annotated[
     str | None,
-    typer.Argument(help="Name, id or folder of a run.", autocompletion=run_names),
+    typer.Argument(metavar="RUN", help="Name, id or folder of a run. Default: this one's.", autocompletion=run_names),
 ]
 SetOption = Annotated[
-    list[str] | None, typer.Option("--set", help="Any config field: --set training.seed=3. May be repeated.")
+    list[str] | None, typer.Option("--set", help="Any field, such as training.seed=3. Repeat for more.")
 ]
-SlotsOption = Annotated[int | None, typer.Option("--slots", help="Jobs to keep going at once.")]
+SlotsOption = Annotated[int | None, typer.Option("--slots", help="Number of slots.")]
 WorldSizeOption = Annotated[
-    int | None,
-    typer.Option(
-        "--ddp-world-size",
-        min=1,
-        help="So many slots that learn from each other (training.group.rows); --slots: each on its own.",
-    ),
+    int | None, typer.Option("--ddp-world-size", min=1, help="Number of slots that share experience.")
 ]
 PartitionOption = Annotated[str | None, typer.Option(help="Slurm partition.")]
-TimeOption = Annotated[str | None, typer.Option("--time-limit", help='Walltime of one job, e.g. "4:00:00".')]
-ForOption = Annotated[
-    str | None,
-    typer.Option("--for", metavar="TIME", help='Stop after this time, every job saved, e.g. "6:00:00" (h:m:s).'),
-]
-ExecutorOption = Annotated[str | None, typer.Option(help="auto, slurm or local.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+TimeOption = Annotated[str | None, typer.Option("--time-limit", help="Walltime of one job: 4:00:00.")]
+ForOption = Annotated[str | None, typer.Option("--for", help="Save and stop after this time: 6:00:00.")]
+ExecutorOption = Annotated[str | None, typer.Option(metavar="[auto|slurm|local]", help="Where jobs run.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 #: `--for` bounds a run. A longer time is a slip of the hand, and far longer ones have no date that could be shown.
 LONGEST_FOR_S = 10 * 365 * 24 * 3600
@@ -129,4 +122,6 @@ def locate(name: str | None, config: Path | None) -> RunDir:
 
 def console() -> Console:
     """Standard output, with colours only where they are wanted."""
+    from rich.console import Console
+
     return Console(emoji=False, highlight=False)

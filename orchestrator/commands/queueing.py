@@ -15,27 +15,22 @@ if TYPE_CHECKING:
 
 SlotsArgument = Annotated[
     list[str],
-    typer.Argument(
-        metavar="SLOT...", help='Numbers, ranges ("0-3") or names of slots; * stands for any letters.'
-    ),
-]  # fmt: skip
+    typer.Argument(metavar="SLOT", help="Slots by number, range (0-3) or name, in which * stands for any letters."),
+]
 RunOption = Annotated[
-    str | None,
-    typer.Option("--run", help="Name or id of the run; default: this folder's.", autocompletion=run_names),
+    str | None, typer.Option("--run", autocompletion=run_names, help="Name or id of the run. Default: this folder's.")
 ]
 
 
 def add(
-    fields: Annotated[
-        list[str] | None, typer.Argument(metavar="FIELD=VALUE...", help="The experiment's fields, as in the config.")
-    ] = None,
-    file: Annotated[Path | None, typer.Option("--from", help="A file of JSON lines, an experiment each.")] = None,
-    name: Annotated[str | None, typer.Option(help="Its name; default: its fields.")] = None,
-    priority: Annotated[int | None, typer.Option(help="A larger one comes first.")] = None,
+    fields: Annotated[list[str] | None, typer.Argument(help="Fields of one experiment, as in the config.")] = None,
+    file: Annotated[Path | None, typer.Option("--from", help="JSON lines, an experiment each.")] = None,
+    name: Annotated[str | None, typer.Option(help="Its name. Default: its fields.")] = None,
+    priority: Annotated[int | None, typer.Option(help="Higher gets a job first.")] = None,
     run: RunOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Add experiments to a run that goes on. Each is a slot of its own, behind those that are there."""
+    """Add experiments to a run. Each becomes a slot behind the existing ones."""
     from orchestrator.hosts.asking import add_experiments, experiments_of
 
     rows = experiments_of(fields or [], file, name, priority)
@@ -43,43 +38,39 @@ def add(
 
 
 def drop(slots: SlotsArgument, run: RunOption = None, config: ConfigOption = None) -> None:
-    """Have no more jobs for these slots: what runs saves and ends. Their files stay; `resume` goes on."""
+    """Drop slots: each saves and gets no more jobs. Their files stay, and `resume` continues them."""
     _ask("drop", slots, run, config)
 
 
 def pause(slots: SlotsArgument, run: RunOption = None, config: ConfigOption = None) -> None:
-    """Have these slots save and wait for `resume`: others get their place."""
+    """Pause slots: each saves, and others take its place."""
     _ask("pause", slots, run, config)
 
 
 def resume(slots: SlotsArgument, run: RunOption = None, config: ConfigOption = None) -> None:
-    """Go on with slots that were paused, dropped or given up."""
+    """Resume slots that were paused, dropped or given up."""
     _ask("resume", slots, run, config)
 
 
 def priority(
-    value: Annotated[int, typer.Argument(metavar="PRIORITY", help="A larger one comes first; -1 after 0.")],
+    value: Annotated[int, typer.Argument(metavar="PRIORITY", help="Higher gets a job first; slots start at 0.")],
     slots: SlotsArgument,
     run: RunOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Change whose turn comes first, from the next free job on. It counts with `queue.order`: priority."""
+    """Change the order in which slots get jobs. Takes effect with `queue.order` priority."""
     _ask("priority", slots, run, config, value)
 
 
 def rollback(
     slots: SlotsArgument,
-    to: Annotated[
-        int, typer.Option("--to", min=0, metavar="STEP", help="The newest checkpoint at or before this step.")
-    ],
-    without: Annotated[
-        str, typer.Option(metavar="CONTRIBUTOR", help="Whose experience is not taken in again on the way.")
-    ] = "",
-    why: Annotated[str, typer.Option(help="Kept beside the decision, for later readers.")] = "",
+    to: Annotated[int, typer.Option("--to", min=0, help="Use the newest checkpoint at or before this step.")],
+    without: Annotated[str, typer.Option(metavar="CONTRIBUTOR", help="Leave out this contributor's experience.")] = "",
+    why: Annotated[str, typer.Option(help="Reason, kept in the run's records.")] = "",
     run: RunOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Go on from an older checkpoint with the next job. Newer ones stay until it begins, and can be had back."""
+    """Continue slots from an older checkpoint. The newer ones stay until the next job begins."""
     from orchestrator.hosts.asking import roll_back_slots
 
     say(*roll_back_slots(locate(run, config), slots, to, why=why, without=without).splitlines())

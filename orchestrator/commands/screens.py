@@ -20,14 +20,14 @@ def status(
     name: NameArgument = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
-    again: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
+    again: Annotated[bool, typer.Option("--watch", "-w", help="Keep the screen up to date until Ctrl-C.")] = False,
     price: Annotated[
-        float | None, typer.Option(help="What all running jobs cost an hour together: says what steps cost.")
+        float | None, typer.Option(help="Cost of all running jobs per hour; shows the cost of steps.")
     ] = None,
 ) -> None:
-    """Show what each slot is doing.
+    """Show the state of each slot.
 
-    Its job, how far the training is, when it will be done, and why it waits, where it does.
+    Its job, its progress, when it will end, and why it waits.
     """
     from orchestrator.screens.forecast import cost_of, cost_words
     from orchestrator.screens.reading import run_view
@@ -57,10 +57,10 @@ def explain(
     slot: SlotArgument,
     name: NameArgument = None,
     config: ConfigOption = None,
-    last: Annotated[int, typer.Option("--last", "-n", min=0, help="How many past events to show.")] = 15,
+    last: Annotated[int, typer.Option("--last", "-n", min=0, help="Number of past events.")] = 15,
     as_json: JsonOption = False,
 ) -> None:
-    """Say why a slot is as it is: the last decisions, the facts behind them, and what comes next."""
+    """Explain the state of a slot. Shows the last decisions, the facts behind them, and what comes next."""
     from orchestrator.screens import explain as screen
     from orchestrator.screens.reading import run_view
 
@@ -77,10 +77,8 @@ def logs(
     slot: SlotArgument,
     name: NameArgument = None,
     config: ConfigOption = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it grows, over all later jobs.")] = False,
-    lines: Annotated[
-        int | None, typer.Option("--lines", "-n", min=0, help="Begin with the last so many lines.")
-    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output through later jobs.")] = False,
+    lines: Annotated[int | None, typer.Option("--lines", "-n", min=0, help="Begin with the last N lines.")] = None,
 ) -> None:
     """Print the output of a slot's newest job."""
     from orchestrator.screens.logs import show_logs
@@ -99,9 +97,9 @@ def slot_and_name(slot: str, name: str | None) -> tuple[int, str | None]:
 
 
 def goodput(name: NameArgument = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Show where the time went.
+    """Show how the time was spent.
 
-    Queue, start-up, productive, saving, lost; per slot and for the run.
+    In the queue, starting, training, saving and lost, for each slot and for the run.
     """
     from orchestrator.screens.goodput import goodput_lines, goodput_of, goodput_table
     from orchestrator.screens.reading import run_view
@@ -118,7 +116,7 @@ def goodput(name: NameArgument = None, config: ConfigOption = None, as_json: Jso
 
 
 def runs(as_json: JsonOption = False) -> None:
-    """List the runs that were started from this account."""
+    """List the runs started from this account."""
     from orchestrator.run.rundir import entries
 
     known = entries()

@@ -32,7 +32,7 @@ from orchestrator.errors import ConfigError
 
 def render(
     config: ConfigOption = None,
-    slot: Annotated[int, typer.Option(min=0, help="Slot to render for.")] = 0,
+    slot: Annotated[int, typer.Option(min=0, help="Number of the slot.")] = 0,
     slots: SlotsOption = None,
     world_size: WorldSizeOption = None,
     partition: PartitionOption = None,
@@ -40,7 +40,7 @@ def render(
     executor: ExecutorOption = None,
     sets: SetOption = None,
 ) -> None:
-    """Print the job script that `start` would submit. Nothing is submitted or written."""
+    """Print the job script that `start` would submit."""
     from orchestrator.config import load_config
     from orchestrator.run.begin import rendered
 
@@ -53,13 +53,13 @@ def render(
 
 
 def init(
-    path: Annotated[Path, typer.Argument(help="File to write.")] = DEFAULT_CONFIG,
+    path: Annotated[Path, typer.Argument(help="Config file to write.")] = DEFAULT_CONFIG,
     partition: PartitionOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Write a config for this machine.
 
-    Reads Slurm's partitions, limits and GPU types from sinfo.
+    Reads partitions, limits and GPU types from sinfo.
     """
     from orchestrator.init import write_config
 
@@ -67,7 +67,7 @@ def init(
 
 
 def schema(
-    markdown: Annotated[bool, typer.Option("--markdown", help="As a table for people.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print tables for people.")] = False,
 ) -> None:
     """Print the JSON schema of the config."""
     from orchestrator.config import RunConfig
@@ -80,17 +80,15 @@ def doctor(
     name: NameArgument = None,
     config: ConfigOption = None,
     sets: SetOption = None,
-    probe: Annotated[
-        bool, typer.Option("--probe", help="Send a job of at most 3 minutes that looks at a node.")
-    ] = False,
+    probe: Annotated[bool, typer.Option("--probe", help="Submit a job of up to 3 minutes that checks a node.")] = False,
     probe_wait: Annotated[
-        float, typer.Option("--probe-wait", min=1, help="Seconds that the probe may wait in the queue.")
+        float, typer.Option("--probe-wait", min=1, help="Longest time of the probe in the queue.")
     ] = 600.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Examine this place: Slurm, limits, the shared folder, clocks.
+    """Check the config, Slurm, folders and clocks.
 
-    Says what to do about each finding. Ends with 11 where one of them is a problem. Changes nothing.
+    Changes nothing. Each finding says what to do; the exit code is 11 if one is a problem.
     """
     from orchestrator.config import load_config
     from orchestrator.doctor.gather import subject_of, subject_of_run

@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from anchorleg.findings import Finding, Level, as_objects, examine, problems_of, show_findings, total
+from anchorleg.output import Waiting
 from anchorleg.places import runs_folder
 from orchestrator.config import apply_overrides
 from orchestrator.doctor.checks import CHECKS, LoginFacts
@@ -36,8 +37,9 @@ SINFO_S = 5.0
 
 def visit(subject: Subject, *, probe: bool, wait_s: float, as_json: bool, out: Console) -> None:
     """Examine, show. `wait_s`: the longest wait of the probe in the queue. Errors: CheckFailed."""
-    facts = gather(subject)
-    findings = examine(CHECKS, facts)
+    with Waiting("checking"):
+        facts = gather(subject)
+        findings = examine(CHECKS, facts)
     if not as_json:
         show_findings(findings, out)
     result = None
@@ -84,10 +86,12 @@ def _sent_probe(subject: Subject, facts: LoginFacts, wait_s: float, out: Console
 
     def say(words: str) -> None:
         if not silent:
+            Waiting.clear()
             out.print(f"probe: {words}", soft_wrap=True, markup=False)
 
     try:
-        return send_probe(subject, wait_s=wait_s, say=say, longest_s=longest_s)
+        with Waiting("waiting for the probe's job"):
+            return send_probe(subject, wait_s=wait_s, say=say, longest_s=longest_s)
     except KeyboardInterrupt:
         raise Interrupted("doctor.interrupted") from None
 

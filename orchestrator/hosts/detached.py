@@ -8,7 +8,7 @@ import sys
 import time
 
 from anchorleg.files import patiently
-from anchorleg.output import say
+from anchorleg.output import Waiting, say
 from orchestrator.decisions.models import SlotStatus, SubmissionState
 from orchestrator.disk import private_opener
 from orchestrator.errors import LeaseHeld
@@ -49,6 +49,13 @@ def start_in_background(asked: StartRequest, words: list[str]) -> None:
             stderr=log,
             start_new_session=True,
         )
+    with Waiting("starting the controller"):
+        _wait_for_word(run_dir, child, before, start_of_log)
+    say(*patiently(lambda: _begun_words(run_dir, name, child.pid)))
+
+
+def _wait_for_word(run_dir: RunDir, child: subprocess.Popen[bytes], before: int, start_of_log: int) -> None:
+    """Until the new controller has asked the scheduler. Errors: LeaseHeld; SystemExit where it has ended."""
     give_up_at = time.monotonic() + START_TIMEOUT_S
     begun_at: float | None = None
     while time.monotonic() < give_up_at:
@@ -57,11 +64,11 @@ def start_in_background(asked: StartRequest, words: list[str]) -> None:
         if child.poll() is not None:
             with open(run_dir.log, encoding="utf-8", errors="replace") as log_text:
                 log_text.seek(start_of_log)
+                Waiting.clear()
                 sys.stderr.write(log_text.read())
             sys.exit(child.returncode)
         is_late = begun_at is not None and time.monotonic() - begun_at > FIRST_TICK_S
         if begun_at is not None and (is_late or patiently(lambda: _is_answered(run_dir))):
-            say(*patiently(lambda: _begun_words(run_dir, name, child.pid)))
             return
         time.sleep(LOOK_S)
     raise LeaseHeld("controller.not-begun", pid=child.pid, seconds=START_TIMEOUT_S, log=run_dir.log)

@@ -9,11 +9,12 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Self
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
+from rich.text import Text
 
 from anchorleg.output import say
-from anchorleg.words import lines_shown, on_one_line
+from anchorleg.words import folded, lines_shown, on_one_line
 from orchestrator.disk import private_opener
 from orchestrator.errors import AnchorlegError
 from orchestrator.run.rundir import RunDir
@@ -60,7 +61,7 @@ class RunDisplay:
     def __exit__(self, *_: object) -> None:
         if self.live is not None:
             try:
-                self.draw()
+                self.draw(is_last=True)
             finally:
                 self.live.stop()
 
@@ -77,7 +78,7 @@ class RunDisplay:
         else:
             self.live.console.print(on_one_line(line))
 
-    def draw(self) -> None:
+    def draw(self, *, is_last: bool = False) -> None:
         """Redraw the table now. Where the run's files cannot be read, what was drawn last stays: they are no reason to
         end a controller.
         """
@@ -86,7 +87,10 @@ class RunDisplay:
                 view, out = run_view(self.run_dir), self.out
             except (OSError, AnchorlegError):
                 return
-            self.live.update(run_table(view, time.time(), out.width, height=out.height), refresh=True)
+            after = "and submit the next ones" if view.failover_tick else "but no new ones start"
+            leave = folded(f"Ctrl-C ends this controller; running jobs go on, {after}.", out.width)
+            lines = [] if is_last else [Text(leave, style="dim")]
+            self.live.update(Group(run_table(view, time.time(), out.width, height=out.height), *lines), refresh=True)
 
     def shown(self) -> None:
         """Redraw if it is time to."""

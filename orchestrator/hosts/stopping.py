@@ -9,7 +9,7 @@ from functools import partial
 from rich.console import Console
 
 from anchorleg.files import patiently
-from anchorleg.output import say
+from anchorleg.output import Waiting, say
 from orchestrator.decisions.models import Ledger
 from orchestrator.decisions.requests import Control
 from orchestrator.errors import Interrupted, LeaseHeld, StopUnfinished
@@ -81,7 +81,8 @@ def stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None, out: Console)
             display.shown()
             time.sleep(LOOK_S)
     if not interrupted():
-        _wait_for_the_queue(run, run_dir)
+        with Waiting("waiting for Slurm's queue"):
+            _wait_for_the_queue(run, run_dir)
     report_stop(run, run_dir, interrupted=interrupted())
 
 

@@ -343,7 +343,8 @@ def _on_terminal(run_dir: RunDir, out: Console, sleep: Callable[[float], None]) 
         with Live(console=out, screen=True, auto_refresh=False) as live:
             while True:
                 now = time.time()
-                live.update(run_table(view, now, out.width, height=out.height), refresh=True)
+                shown = run_table(view, now, out.width, height=out.height)
+                live.update(Group(shown, Text("Ctrl-C closes this screen; jobs go on.", style="dim")), refresh=True)
                 sleep(WATCH_S)
                 view = _look(run_dir, view)
     finally:

@@ -18,13 +18,9 @@ from syncd.remote import Remote, Settings, load_settings, parse_remote
 if TYPE_CHECKING:
     from syncd.wire.session import Session
 
-RemoteArgument = Annotated[
-    str, typer.Argument(metavar="REMOTE", help='[user@]host:path or a folder; left out or "": what `setup` stored.')
-]
-FolderArgument = Annotated[
-    str, typer.Argument(metavar="DIR", help='The mirror on this machine; left out or "": as `setup` stored.')
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+RemoteArgument = Annotated[str, typer.Argument(help='[user@]host:path, or a folder. Default, or "": from `setup`.')]
+FolderArgument = Annotated[str, typer.Argument(help='Mirror on this machine. Default, or "": from `setup`.')]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def places(remote: str, folder: str) -> tuple[Settings, Remote, Path]:

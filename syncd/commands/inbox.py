@@ -21,24 +21,24 @@ if TYPE_CHECKING:
     from syncd.shared.inbox import Inbox
     from syncd.shared.layout import Shared
 
-_SHARED_HELP = "The shared folder, or a run folder with shared/ in it; default: this folder."
+_SHARED_HELP = "Shared folder, or a run folder."
 
-SharedArgument = Annotated[Path, typer.Argument(metavar="SHARED", help=_SHARED_HELP)]
+SharedArgument = Annotated[Path, typer.Argument(help=_SHARED_HELP)]
 SharedOption = Annotated[Path, typer.Option("--shared", help=_SHARED_HELP)]
-WhoOption = Annotated[str, typer.Option("--contributor", help="Name of the contributor, as `syncd contributors` says.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+WhoOption = Annotated[str, typer.Option("--contributor", help="Name, as `syncd contributors` shows it.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def contributors(
     shared: SharedArgument = Path(),
     as_json: JsonOption = False,
-    board: Annotated[bool, typer.Option("--board", hidden=True)] = False,
 ) -> None:
-    """Show who sent experience in, and what became of it: who gave most of late first."""
+    """Show who sent experience, and what became of it.
+
+    Sorted by what each contributor gave in the last seven days.
+    """
     from syncd.shared.inbox import Inbox
 
-    if board:
-        raise ConfigError("contributors.no-board")
     rows = sorted(map(_row, Inbox.all_of(_shared(shared))), key=_merit)
     if as_json:
         print(json.dumps(rows, indent=2))
@@ -57,7 +57,10 @@ def _merit(row: dict[str, Any]) -> tuple[int, int, str]:
 
 
 def drop(contributor: WhoOption, shared: SharedOption = Path(), yes: YesOption = False) -> None:
-    """Throw a contributor out: what waits goes to quarantine, the learners take out the rows, what comes is refused."""
+    """Drop a contributor and their experience.
+
+    Waiting experience goes to quarantine, learners remove the rows they have, and new experience is refused.
+    """
     inbox = _inbox(_shared(shared), contributor)
     if inbox.is_dropped:
         print(f"{inbox.who} is dropped already")
@@ -76,7 +79,7 @@ def drop(contributor: WhoOption, shared: SharedOption = Path(), yes: YesOption =
 
 
 def readmit(contributor: WhoOption, shared: SharedOption = Path()) -> None:
-    """Take back a contributor who was dropped, or is held. What is in quarantine stays there."""
+    """Readmit a contributor who was dropped or held. Experience in quarantine stays there."""
     inbox = _inbox(_shared(shared), contributor)
     try:
         was_out = inbox.readmit()

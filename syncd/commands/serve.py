@@ -19,15 +19,18 @@ from syncd.wire.protocol import PREAMBLE, REFUSED_EXIT_CODE, REFUSED_PREFIX, enc
 
 
 def serve(
-    shared: Annotated[Path, typer.Option("--shared", help="The shared folder, or the run folder that has it.")],
+    shared: Annotated[Path, typer.Option("--shared", help="Shared folder, or a run folder.")],
     contributor: Annotated[
-        str | None, typer.Option("--contributor", help="Whose inbox is written to; else the client says it.")
+        str | None, typer.Option("--contributor", help="Owner of the inbox. Default: the client.")
     ] = None,
     checkpoints: Annotated[
-        bool, typer.Option("--checkpoints", help="Whole checkpoints too; without --contributor they are offered.")
+        bool, typer.Option("--checkpoints", help="Offer whole checkpoints too. Default without --contributor.")
     ] = False,
 ) -> None:
-    """Serve policies, and take experience, over standard input and output. Clients start it; it is not for people."""
+    """Serve one client over standard input and output.
+
+    `syncd` on other machines starts it through ssh.
+    """
     from syncd.shared.layout import NAME
 
     if contributor is not None and not NAME.fullmatch(contributor):
@@ -82,15 +85,13 @@ FULL_RETRY_S = 60.0
 
 
 def gate(
-    who: Annotated[str, typer.Argument(help="The contributor whose key this is.")],
-    shared: Annotated[Path, typer.Option("--shared", help="The shared folder, absolute.")],
-    checkpoints: Annotated[
-        bool, typer.Option("--checkpoints", help="Whole checkpoints of the run may be read.")
-    ] = False,
+    who: Annotated[str, typer.Argument(help="Contributor of the key.")],
+    shared: Annotated[Path, typer.Option("--shared", help="Shared folder, absolute.")],
+    checkpoints: Annotated[bool, typer.Option("--checkpoints", help="Offer whole checkpoints too.")] = False,
 ) -> None:
-    """Serve a contributor's restricted key. Runs from authorized_keys, never by hand; `setup --friend` writes it.
+    """Serve a contributor's restricted key.
 
-    Exit code 126: what was asked for is refused, with one sentence on stderr.
+    The forced command in authorized_keys, as `syncd setup --friend` prints it. Exit code 126: the request is refused.
     """
     from syncd.access import gate as rules
 

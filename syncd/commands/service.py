@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from anchorleg.output import say
+from anchorleg.output import Waiting, say
 from syncd import background
 from syncd.commands import FolderArgument, JsonOption, RemoteArgument, default_name, places
 from syncd.errors import (
@@ -40,7 +40,10 @@ MAX_LOG_BYTES = 16 * 2**20
 
 
 def install(remote: RemoteArgument = "", folder: FolderArgument = "") -> None:
-    """Keep `syncd watch` running in the background, from now on and after each login."""
+    """Keep `syncd watch` running in the background.
+
+    Starts now and after each login.
+    """
     _, place, mirror = places(remote, folder)
     agent = background.Agent(
         python=sys.executable,
@@ -67,13 +70,13 @@ def install(remote: RemoteArgument = "", folder: FolderArgument = "") -> None:
 
 
 def uninstall() -> None:
-    """End the background `syncd` and delete its service file. Mirror and outbox stay."""
+    """Stop the background `syncd` and remove its service. Mirror and outbox stay."""
     was_there = background.manager().uninstall()
     print("syncd no longer runs in the background" if was_there else "syncd was not installed; nothing to do")
 
 
 def agent_status(as_json: JsonOption = False) -> None:
-    """Whether the background `syncd` is installed and running. Why it is not connected: `syncd status`."""
+    """Show whether `syncd` runs in the background. `syncd status` shows its connection."""
     state = background.manager().state()
     if as_json:
         print(json.dumps({**asdict(state), "file": str(state.file)}, indent=2))
@@ -84,10 +87,13 @@ def agent_status(as_json: JsonOption = False) -> None:
         print(f"{state.manager}: {state.detail} · {state.file}\nlog: {state.log}")
 
 
-def run_agent(remote: Annotated[str, typer.Argument()], folder: Annotated[Path, typer.Argument()]) -> None:
-    """What the service manager runs: a `watch` that ends with 0 where starting it again would be of no use.
+def run_agent(
+    remote: Annotated[str, typer.Argument(help="As for `watch`.")],
+    folder: Annotated[Path, typer.Argument(help="As for `watch`.")],
+) -> None:
+    """Run `watch` for the service manager.
 
-    Why it ended stands in its log, and `syncd status` says it.
+    Ends with 0 if another start would not help; the reason is in its log and in `syncd status`.
     """
     from syncd.commands.sync import watch_in_background
 
@@ -108,7 +114,7 @@ def status(
     folder: FolderArgument = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Show what is in the mirror, and how the client stands with the other side."""
+    """Show the mirror and the connection."""
     from syncd.laptop.status import read_mirror
     from syncd.laptop.views import status_lines
 
@@ -126,9 +132,9 @@ def status(
 
 
 def doctor(remote: RemoteArgument = "", folder: FolderArgument = "", as_json: JsonOption = False) -> None:
-    """Examine the way to the other side: host key, login, clock, the inbox, the disk.
+    """Check host key, login, clock, inbox and disk.
 
-    Says what to do about each finding. Ends with 11 where one of them is a problem. Changes nothing.
+    Changes nothing. Each finding says what to do; the exit code is 11 if one is a problem.
     """
     from rich.console import Console
 
@@ -137,8 +143,9 @@ def doctor(remote: RemoteArgument = "", folder: FolderArgument = "", as_json: Js
 
     settings = load_settings()
     place = parse_remote(remote, settings=settings)
-    facts = gather(place, settings.mirror_at(folder), settings, settings.name or default_name())
-    findings = examine(CHECKS, facts)
+    with Waiting(f"checking {place}"):
+        facts = gather(place, settings.mirror_at(folder), settings, settings.name or default_name())
+        findings = examine(CHECKS, facts)
     if as_json:
         print(json.dumps({"findings": as_objects(findings), "facts": facts.model_dump(mode="json")}, indent=2))
     else:

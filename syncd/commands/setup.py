@@ -22,38 +22,29 @@ _STEP_WIDTH = 13
 
 
 def setup(
-    remote: Annotated[
-        str, typer.Argument(metavar="[REMOTE]", help="[user@]host:path of a run folder or a shared folder.")
-    ] = "",
-    port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="ssh port; default: as ~/.ssh/config says.")
-    ] = None,
-    key: Annotated[Path | None, typer.Option(help="Private key; default: ~/.ssh/id_ed25519, made if missing.")] = None,
-    folder: Annotated[Path | None, typer.Option(help="Mirror on this machine; default: ~/shared_weights.")] = None,
+    remote: Annotated[str, typer.Argument(help="[user@]host:path of a run folder or shared folder.")] = "",
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="ssh port. Default: as in ~/.ssh/config.")] = None,
+    key: Annotated[Path | None, typer.Option(help="Private key. Default: ~/.ssh/id_ed25519, made if missing.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="Mirror on this machine. Default: ~/shared_weights.")] = None,
     remote_command: Annotated[
-        str | None, typer.Option("--remote-command", help="Absolute path of syncd over there, if it is not found.")
+        str | None, typer.Option("--remote-command", help="Absolute path of syncd on the remote, if not found.")
     ] = None,
     yes_host_key: Annotated[
         str | None,
-        typer.Option("--yes-host-key", metavar="SHA256:…", help="Pin the host key if it is this one."),
+        typer.Option("--yes-host-key", metavar="FINGERPRINT", help="Host key (SHA256:xyz) to accept without asking."),
     ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="What your contributions are called; default: account-machine.")
-    ] = None,
-    friend: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Print the authorized_keys line of a friend's restricted key.")
-    ] = None,
-    friend_key: Annotated[
-        Path | None, typer.Option("--friend-key", metavar="FILE", help="Their public key, a .pub file.")
-    ] = None,
+    name: Annotated[str | None, typer.Option(help="Your name as a contributor. Default: account-machine.")] = None,
+    friend: Annotated[str | None, typer.Option(help="Print the authorized_keys line for a friend.")] = None,
+    friend_key: Annotated[Path | None, typer.Option("--friend-key", help="Their public key, a .pub file.")] = None,
     friend_checkpoints: Annotated[
-        bool, typer.Option("--friend-checkpoints", help="Their key may also read the run's whole checkpoints.")
+        bool, typer.Option("--friend-checkpoints", help="Let them read whole checkpoints.")
     ] = False,
 ) -> None:
-    """Connect this machine to a run: key, host key, login, the other side's syncd. Once; may be repeated.
+    """Connect this machine to a run.
 
-    Without REMOTE it checks again what is stored, or what SYNC_CLUSTER_HOST and SYNC_CLUSTER_PATH name. With --friend
-    it then only prints the line, for the remote that is stored.
+    Checks the key, the host key, the login and syncd on the remote, and stores them. Without REMOTE, checks the stored
+    remote, or the one in SYNC_CLUSTER_HOST and SYNC_CLUSTER_PATH. --friend alone only prints the line, for the stored
+    remote.
     """
     from syncd.remote import load_settings
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anchorleg.files import is_full
-from anchorleg.output import ReaderGoneError, say
+from anchorleg.output import ReaderGoneError, Waiting, say
 from syncd.commands import FolderArgument, RemoteArgument, connect, places
 from syncd.errors import ConfigError, RemoteError, StorageError
 from syncd.remote import Remote, Settings
@@ -29,15 +29,11 @@ if TYPE_CHECKING:
     from syncd.laptop.mirror import Arrival
 
 SecondsArgument = Annotated[
-    float,
-    typer.Argument(
-        metavar="SECONDS", min=0.0, max=86_400.0, help="Go on for ever, with so many seconds between looks; 0: once."
-    ),
+    float, typer.Argument(min=0.0, max=86_400.0, help="Repeat every so many seconds until Ctrl-C. 0: once.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable report at the end.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 CheckpointsOption = Annotated[
-    bool,
-    typer.Option("--checkpoints", help="Also the newest whole checkpoints: large, goes on where it broke."),
+    bool, typer.Option("--checkpoints", help="Fetch the newest whole checkpoints too. Continues partial files.")
 ]
 
 
@@ -46,10 +42,10 @@ def pull(
     folder: FolderArgument = "",
     seconds: SecondsArgument = 0.0,
     checkpoints: CheckpointsOption = False,
-    rsync: Annotated[bool, typer.Option("--rsync", help="By `rsync`, where no syncd may run over there.")] = False,
+    rsync: Annotated[bool, typer.Option("--rsync", help="Use rsync, if syncd may not run on the remote.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Fetch the newest policies and curves into DIR."""
+    """Fetch the newest policies and curves."""
     _run("pull", remote, folder, seconds, as_json=as_json, checkpoints=checkpoints, by_rsync=rsync)
 
 
@@ -59,7 +55,7 @@ def push(
     seconds: SecondsArgument = 0.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Send the experience that waits in DIR's outbox."""
+    """Send the experience that waits in the outbox."""
     _run("push", remote, folder, seconds, as_json=as_json)
 
 
@@ -78,7 +74,7 @@ def watch(
     remote: RemoteArgument = "",
     folder: FolderArgument = "",
 ) -> None:
-    """Stay connected: policies arrive as they are published, experience leaves as it is made. Ctrl-C ends it."""
+    """Stay connected: fetch and send at once. Ctrl-C ends it."""
     _watch(remote, folder, waits=False)
 
 
@@ -139,7 +135,7 @@ def _once(
 
     brought: list[str] = []
     source: CheckpointSource
-    with _signals(), mirror_lock(mirror, verb), ExitStack() as stack:
+    with _signals(), mirror_lock(mirror, verb), ExitStack() as stack, Waiting(f"connecting to {place}") as wait:
         if by_rsync:
             from syncd.laptop.rsync import RsyncCheckpoints, RsyncPull
 
@@ -150,10 +146,11 @@ def _once(
         else:
             connection = connect(settings, place)
             stack.callback(connection.close)
-            name = connection.name
+            name, wait.words = connection.name, "sending and fetching"
             counts = sync_once(connection, mirror, wishes, arrived=lambda arrival, _announced: arrived(arrival))
             source = ServedCheckpoints(connection)
         if checkpoints:
+            wait.words = "fetching checkpoints"
             with disk_errors(mirror):
                 brought = fetch_newest(source, mirror, trouble=counts.troubles.append)
     waiting = Outbox(mirror).count()

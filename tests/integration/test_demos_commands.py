@@ -165,7 +165,6 @@ def with_pyarrow():
         (["import", "nowhere", "--out", "x"], 2, "demos.no-dataset"),
         (["fit", "--demos", "nowhere", "--out", "w.safetensors"], 2, "demos.none"),
         (["fit", "--demos", "demos", "--out", "w.safetensors"], 2, "demos.out-without-pictures"),
-        (["fit", "--demos", "demos", "--without-actions"], 2, "demos.without-actions-gone"),
         (["record", "--out", "x", "--set", 'env={"name":"gymnasium","id":"CartPole-v1"}'], 2, "record.no-script"),
         (["record", "--out", "x", "--policy", "nowhere"], 2, "play.no-policy"),
     ],

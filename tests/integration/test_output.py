@@ -1,9 +1,11 @@
-"""Where what a command prints cannot go: its reader has gone (`| head -1`), or the disk is full."""
+"""What a command prints: where it cannot go (`| head -1`, a full disk), and while something takes long."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -147,3 +149,35 @@ def test_an_answer_is_alone_on_the_output_whoever_prints_beside_it(environ: Mapp
     done = subprocess.run([sys.executable, "-c", ANSWERS], capture_output=True, env=environ, timeout=WORK_S, check=True)
     assert done.stdout == b"one\ntwo\n"
     assert set(done.stderr.splitlines()) >= {b"a banner", b"a child", b"late"}
+
+
+WAITS = """
+import sys
+from anchorleg.output import Waiting
+with Waiting("reading") as line:
+    sys.stdin.readline()
+    with Waiting("compiling"):
+        sys.stdin.readline()
+    line.count(1, 2, "runs")
+    sys.stdin.readline()
+"""
+
+
+def test_what_takes_long_is_told_on_a_terminal_alone_and_taken_away() -> None:
+    command, environ = [sys.executable, "-c", WAITS], {**os.environ, "TERM": "xterm"}
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=theirs, env=environ) as child:
+        os.close(theirs)
+        assert child.stdin is not None
+        said = b""
+        for words in (b"reading", b"compiling", b"1 of 2 runs"):
+            while words not in said:
+                said += os.read(ours, 4096)
+            child.stdin.write(b"\n")
+            child.stdin.flush()
+        with contextlib.suppress(OSError):  # its end
+            while more := os.read(ours, 4096):
+                said += more
+    os.close(ours)
+    assert said.endswith(b"\r\x1b[K")
+    assert subprocess.run(command, input=b"\n\n\n", stderr=subprocess.PIPE, check=True, timeout=WORK_S).stderr == b""

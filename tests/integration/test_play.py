@@ -26,6 +26,7 @@ from trainer.config.suites import Gymnasium, Metaworld
 from trainer.evaluation.playable import Playable, find_playable
 from trainer.evaluation.protocol import evaluate
 from trainer.machine import drawing
+from trainer.showing.film import with_words
 from trainer.showing.play import STEPS_A_FRAME, PlayedTask, WatchedTask
 
 pytestmark = pytest.mark.trainer
@@ -207,6 +208,16 @@ def test_a_film_that_the_disk_has_no_room_for_leaves_nothing(tmp_path, limit):
         assert "is the disk full?" in done.stderr
         assert len(done.stderr.splitlines()) == 1
         assert list(tmp_path.iterdir()) == []
+
+
+def test_words_stand_at_the_foot_of_a_picture_however_narrow_it_is():
+    for side in (480, 96):
+        picture = np.full((side, side, 3), 90, np.uint8)
+        rows, columns, _ = np.nonzero(
+            with_words(picture, "button-press-topdown-v3   step 1,204   success: yes") != picture
+        )
+        assert rows.min() > 0.8 * side
+        assert columns.max() < side - 1 > rows.max()
 
 
 def a_policy(act, tasks=("reach-v3",), horizon=HORIZON):

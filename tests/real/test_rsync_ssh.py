@@ -305,10 +305,7 @@ def test_an_rsync_that_knows_only_what_macs_does_is_enough(site: Site, tmp_path:
     assert len((tmp_path / "calls").read_text().splitlines()) >= 4
 
 
-@pytest.mark.parametrize(
-    "words", [("watch", "--transport", "rsync"), ("pull", "--transport=openssh"), ("pull", "--rsync", "", "", "5")]
-)
-def test_what_is_no_more_says_what_to_use(site: Site, words: tuple[str, ...]) -> None:
-    done = syncd(*words, env=site.env)
+def test_by_rsync_it_pulls_once(site: Site) -> None:
+    done = syncd("pull", "--rsync", "", "", "5", env=site.env)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert "--rsync" in done.stderr

@@ -17,25 +17,25 @@ PACKAGES = ("anchorleg", "orchestrator", "trainer", "syncd", "viewer")
 PRODUCT_ENDS = {".py", ".c", ".h", ".js", ".css", ".html"}
 #: Room, as folders and files → the most lines of Python.
 ROOMS = {
-    "anchorleg": 2_439,
-    "orchestrator/*.py": 2_980,
+    "anchorleg": 2_642,
+    "orchestrator/*.py": 2_937,
     "orchestrator/decisions": 3_150,
     "orchestrator/run orchestrator/executors": 3_576,
-    "orchestrator/hosts orchestrator/screens": 3_688,
+    "orchestrator/hosts orchestrator/screens": 3_701,
     "orchestrator/doctor orchestrator/commands orchestrator/integrations": 2_848,
-    "syncd": 11_213,
-    "viewer": 4_723,
+    "syncd": 11_164,
+    "viewer": 4_695,
     "trainer/envs": 6_860,
     "trainer/algorithms": 4_040,
     "trainer/nets trainer/buffers": 3_880,
-    "trainer/training trainer/checkpoints trainer/history": 4_791,
+    "trainer/training trainer/checkpoints trainer/history": 4_796,
     "trainer/sharing trainer/actors trainer/live": 5_000,
     "trainer/config": 2_490,
     "trainer/demos": 1_590,
     "bench": 5_932,
 }
-MOST_LINES, MOST_FILES = 73_975, 418
-MOST_TEST_LINES = 66_704
+MOST_LINES, MOST_FILES = 74_056, 418
+MOST_TEST_LINES = 66_773
 #: Files below 60 lines, without those that only say what a folder is.
 SMALL, MOST_SMALL = 60, 40
 #: `monkeypatch.setattr` in the unit tests of each package.

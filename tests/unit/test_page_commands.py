@@ -1,4 +1,4 @@
-"""Every command of ours that a page shows exists; so does what the tables on the older guides call "here"."""
+"""Every command of ours that a page shows exists; so does what the tables on the older guides call "here". `--help`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import typer
 from pydantic import ValidationError
+from typer.testing import CliRunner
 
 from orchestrator.cli import app as orchestrator
 from orchestrator.config import RunConfig, load_config
@@ -22,7 +23,7 @@ from trainer.cli import app as trainer
 from trainer.config.algorithms import Mtsac
 from trainer.config.network import Network
 from trainer.config.read import read_section
-from trainer.config.section import TrainingSection, resolve
+from trainer.config.section import PRESETS, TrainingSection, resolve
 from trainer.config.suites import Metaworld
 from trainer.config.training import Training
 from viewer.cli import app as viewer
@@ -205,3 +206,44 @@ def test_the_defaults_are_ours(row: dict[str, str]) -> None:
 def test_each_of_the_guides_has_its_table() -> None:
     assert GUIDES.read_text().count("| here |") == 4
     assert all(row["why it differs"] for row in rows() if "default here" in row)
+
+
+#: What programs start, and what makes files of ours.
+PLUMBING = {"tick", "render", "schema", "agent-status", "gate", "serve", "run-agent"}
+METAVARS = {
+    "RUN", "SLOT", "FILE", "DIR", "HOST", "REMOTE", "NAME", "POLICY", "PRESET", "PARTITION", "FIELD=VALUE", "TASK", "N",
+    "CAMERA", "CONTRIBUTOR", "FINGERPRINT", "PIXELS", "PORT", "PRICE", "PRIORITY", "RATE", "SECONDS", "SEED", "STEP",
+    "TIME", "TEXT", "[auto|cpu|cuda|mps]", "[auto|slurm|local]", "[foreground|daemon]",
+}  # fmt: skip
+
+
+def walked(words: list[str], command: Any) -> Iterator[tuple[str, Any]]:
+    yield " ".join(words), command
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from walked([*words, name], inner)
+
+
+APPS = {**PROGRAMS, "viewer": viewer, "viewer-export": export_app}
+COMMANDS = {path: it for name, app in APPS.items() for path, it in walked([name], typer.main.get_command(app))}
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_help_has_a_line_for_each_command_that_people_type_and_a_word_for_each_value(path: str) -> None:
+    command, (program, *words) = COMMANDS[path], path.split()
+    done = CliRunner().invoke(APPS[program], [*words, "--help"], env={"COLUMNS": "80"})
+    assert (done.exit_code, max(map(len, done.stdout.splitlines())) <= 80) == (0, True)
+    for param in command.params:
+        if getattr(param, "hidden", False) or param.name in {"install_completion", "show_completion"}:
+            assert param.opts[0] not in done.stdout
+        else:
+            assert (bool(param.help), param.metavar in METAVARS or param.is_flag) == (True, True), param.name
+    rows = dict(re.findall(r"^  (\S+) +(\S.*)$", done.stdout, re.MULTILINE))
+    for name, inner in getattr(command, "commands", {}).items():
+        told = inner.get_short_help_str(200)
+        assert (inner.hidden, rows.get(name)) == ((True, None) if name in PLUMBING else (False, told))
+        assert name in PLUMBING or (len(told) <= 55 and f"\n{inner.rich_help_panel}:\n" in done.stdout)
+
+
+def test_presets_are_listed() -> None:
+    said = [CliRunner().invoke(trainer, ["presets", *words]).stdout for words in ([], ["--json"])]
+    assert [line.split("\t")[0] for line in said[0].splitlines()] == list(json.loads(said[1])) == list(PRESETS)

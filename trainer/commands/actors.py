@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anchorleg.job import HANDED_OVER, Job
+from anchorleg.output import Waiting
 from anchorleg.places import own_folder, user_path
+from trainer.commands import DEVICES, AveragedOption
 from trainer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,39 +32,29 @@ _NICE = 10
 MOST_ENVS = 4096
 
 SharedDirOption = Annotated[
-    Path | None,
-    typer.Option(help="What syncd mirrors, or the folder that a run shares itself; default: ~/shared_weights."),
+    Path | None, typer.Option(help="Mirror, or a run's shared folder. Default: ~/shared_weights.")
 ]
-EnvsOption = Annotated[
-    str, typer.Option(help="How many environments; auto: 1 to 16, by this machine. A core and 4 GB stay yours.")
-]
-AutotuneOption = Annotated[bool, typer.Option("--autotune", help="Measure this machine first (at most a minute).")]
+EnvsOption = Annotated[str, typer.Option(help="Number of environments. auto: 1 to 16, leaving you a core and 4 GB.")]
+AutotuneOption = Annotated[bool, typer.Option("--autotune", help="Measure this machine first, for up to a minute.")]
 UserIdOption = Annotated[
-    str | None, typer.Option(help="Profile that `trainer autotune --user-id` made; default: this machine's.")
+    str | None, typer.Option(help="Measurement of `trainer autotune --user-id`. Default: this machine's.")
 ]
-ContributeOption = Annotated[bool, typer.Option("--contribute", help="Write the experience to the outbox.")]
+ContributeOption = Annotated[bool, typer.Option("--contribute", help="Record the experience in the outbox.")]
 DirectOption = Annotated[
-    bool,
-    typer.Option("--direct", help="With --contribute, on the run's own machines: hand it in to --shared-dir itself."),
+    bool, typer.Option("--direct", help="On the run's own machines: write to --shared-dir, not to the outbox.")
 ]
-StreamOption = Annotated[
-    bool,
-    typer.Option("--stream", help="Show these agents to those who watch the training, under your name."),
-]
-DeviceOption = Annotated[str, typer.Option(help="auto (the CPU), cpu, cuda or mps.")]
+StreamOption = Annotated[bool, typer.Option("--stream", help="Show these agents, under your name, on the run's page.")]
+DeviceOption = Annotated[str, typer.Option(metavar=DEVICES, help="Where the policy computes. auto: the CPU.")]
 PolicyOption = Annotated[
     str | None,
     typer.Option(
-        help="latest, best, needed (the slot that needs experience most), or a run: RUN or RUN/SLOT; default: needed "
-        "with --contribute, else latest."
+        help="latest, best, RUN, RUN/SLOT, or needed: the slot that needs experience most. Default: needed with "
+        "--contribute, otherwise latest."
     ),
 ]
-AveragedOption = Annotated[
-    bool, typer.Option("--averaged", help="The moving average of what is trained, in place of its last weights.")
-]
-StepsOption = Annotated[int | None, typer.Option(min=1, help="End after so many steps.")]
-ForOption = Annotated[float | None, typer.Option("--for", min=0.1, help="End after so many seconds of play.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+StepsOption = Annotated[int | None, typer.Option(min=1, help="Stop after N steps.")]
+ForOption = Annotated[float | None, typer.Option("--for", min=0.1, help="Stop after this time of play.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 
 
 def actors(
@@ -80,10 +72,11 @@ def actors(
     seconds: ForOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Play with the newest policy in --shared-dir, and change to newer ones as they come; Ctrl-C ends it.
+    """Play with published policies and contribute.
 
-    It goes on without a network. With --contribute the experience waits in the outbox until syncd sends it. In a job of
-    the orchestrator it hands over (exit 75) when it is asked to, and ends (exit 0) when the training is complete.
+    Uses each newer policy when it arrives, and needs no network. With --contribute, the experience waits in the outbox
+    until syncd sends it. Ctrl-C ends it. In a job of the orchestrator, it hands over (exit code 75) when asked to, and
+    ends (exit code 0) when the training is complete.
     """
     job = Job.from_environment()
     if job is not None:
@@ -94,11 +87,12 @@ def actors(
         raise ConfigError("cli.direct-and-stream")
     wanted = _count(num_envs)
     folder = _folder(shared_dir)
-    from syncd import store
-    from trainer.actors.actors import Actors, Plan, interrupts
-    from trainer.actors.views import ActorDisplay
-    from trainer.machine.host import read_host
-    from trainer.sharing.selection import Choice
+    with Waiting("starting"):
+        from syncd import store
+        from trainer.actors.actors import Actors, Plan, interrupts
+        from trainer.actors.views import ActorDisplay
+        from trainer.machine.host import read_host
+        from trainer.sharing.selection import Choice
 
     choice, where = Choice.parse(policy or ("needed" if contribute else "latest")), _shared(folder)
     host = read_host()

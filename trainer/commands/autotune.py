@@ -1,4 +1,4 @@
-"""`trainer autotune`: what this machine can give, to actors or to a training."""
+"""`trainer autotune` and `presets`: settings that suit a machine, and those that have a name."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anchorleg.files import write_bytes
-from anchorleg.output import say, set_aside
+from anchorleg.output import Waiting, say, set_aside
 from anchorleg.words import counted, duration
-from trainer.commands.options import ConfigOption, JsonOption, PresetOption, SetOption
+from trainer.commands import ConfigOption, JsonOption, PresetOption, SetOption
 from trainer.errors import ConfigError, SaveError
 
 if TYPE_CHECKING:
@@ -31,15 +31,12 @@ AUTOTUNE_S = 60.0
 TRAINING_S = 100.0
 _GB = 2**30
 
-SaveOption = Annotated[bool, typer.Option("--save", help="Write what is recommended into --config.")]
-UserIdOption = Annotated[
-    str | None, typer.Option(help="Name to keep the actors' measurement under; left out: this machine's name.")
-]
+SaveOption = Annotated[bool, typer.Option("--save", help="Write the recommended settings into --config.")]
+UserIdOption = Annotated[str | None, typer.Option(help="Name of the stored measurement. Default: this machine's.")]
 BudgetOption = Annotated[
-    float | None,
-    typer.Option(min=5, max=600, help="Seconds that measuring may take; left out: 60 for actors, else 100."),
+    float | None, typer.Option(min=5, max=600, help="Longest time. Default: 60 for actors, 100 for a training.")
 ]
-AgainOption = Annotated[bool, typer.Option("--again", help="Measure for actors anew, although it was done before.")]
+AgainOption = Annotated[bool, typer.Option("--again", help="Measure again for actors, even if stored.")]
 
 
 def autotune(
@@ -52,11 +49,11 @@ def autotune(
     again: AgainOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure what this machine can give, and recommend settings.
+    """Find the fastest settings for this machine.
 
-    Without --config or --preset: for `trainer actors --num-envs auto`, which finds the result again; a core and 4 GB
-    stay yours. With one: for that training, which is to have all that this job or machine may use. Run it where the
-    training is to run, such as in a Slurm job.
+    With --config or --preset, measures that training with all that this job or machine may use; run it where the
+    training will run, such as in a Slurm job. Otherwise measures for `trainer actors --num-envs auto`, which uses the
+    stored result and leaves you a core and 4 GB.
     """
     if config is not None or preset is not None or settings:
         if user_id is not None or again:
@@ -91,6 +88,29 @@ def autotune(
     print("next: trainer actors --shared-dir ~/shared_weights --num-envs auto --contribute")
 
 
+def presets(as_json: JsonOption = False) -> None:
+    """List the presets, with results and times."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from trainer.config.section import presets as known
+
+    facts, rows = {}, list[list[str]]()
+    for name, (about, it) in known().items():
+        kind, tasks = it.algorithm.name, it.env.tasks
+        facts[name] = {"algorithm": kind, "environment": it.env.name, "tasks": tasks, **about}
+        rows.append([name, f"{kind}, {f'MT{len(tasks)}' if tasks[1:] else tasks[0]}", about["result"], about["about"]])
+    if as_json:
+        print(json.dumps(facts, indent=2))
+    elif sys.stdout.isatty():
+        shown = Table("preset", "algorithm, task", "success in time", "purpose", box=None, padding=(0, 2, 0, 0))
+        for row in rows:
+            shown.add_row(*row)
+        Console(emoji=False, highlight=False).print(shown)
+    else:
+        print("\n".join(map("\t".join, rows)))
+
+
 def measured(host: Host, user_id: str | None, *, budget_s: float, again: bool) -> tuple[MachineRates, bool]:
     """The facts of this machine: as they were kept (True), or measured and kept now (False; told on standard error).
 
@@ -103,7 +123,8 @@ def measured(host: Host, user_id: str | None, *, budget_s: float, again: bool) -
     if facts is not None and is_of(facts, host) and not again:
         return facts, True
     _announce(budget_s)
-    facts = measure_machine(budget_s, _say)
+    with Waiting("measuring"):
+        facts = measure_machine(budget_s, _say)
     write_facts(path, facts)
     return facts, False
 
@@ -137,7 +158,7 @@ def _training(
     from trainer.tuning.training import advise, try_settings
 
     try:
-        with set_aside() if as_json else contextlib.nullcontext():
+        with set_aside() if as_json else contextlib.nullcontext(), Waiting("measuring"):
             tried = try_settings(asked.training, budget_s, _say, cache_file("goals").parent)
     except (MemoryError, RuntimeError) as error:
         short = shortage(error, asked.training, machine.choose_device(asked.training.device).type)

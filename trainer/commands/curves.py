@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anchorleg.output import say, set_aside
-from trainer.commands.options import JsonOption, RunsArgument
-from trainer.errors import ConfigError
+from anchorleg.output import Waiting, say, set_aside
+from trainer.commands import JsonOption, RunsArgument
 
 if TYPE_CHECKING:
     from trainer.showing.summary import Summary
@@ -24,23 +23,25 @@ if TYPE_CHECKING:
 _TITLE_LETTERS = 80
 
 PicturesOption = Annotated[
-    Path | None, typer.Option(help="The pictures: NAME.png (or .svg), NAME-tasks; default: curves.png.")
+    Path | None, typer.Option(help="NAME.png or .svg; writes NAME-tasks too. Default: curves.png.")
 ]
 
 
 def plot(runs: RunsArgument, out: PicturesOption = None, as_json: JsonOption = False) -> None:
-    """Draw the learning curves of runs or their mirrors, and print how well they do.
+    """Draw learning curves and print results.
 
-    Slots of a run that differ in their seed alone are shown together, with 95 % intervals. Several runs are compared.
+    Slots of a run that differ only in their seed are shown together, with 95 % intervals. Several runs are compared.
     """
-    from rich.console import Console
+    with Waiting("reading curves") as line:
+        from rich.console import Console
 
-    from trainer.showing.learning import find_curves
-    from trainer.showing.summary import summaries
-    from trainer.showing.tables import runs_as_json, show_runs
+        from trainer.showing.learning import find_curves
+        from trainer.showing.summary import summaries
+        from trainer.showing.tables import runs_as_json, show_runs
 
-    found = summaries(find_curves(*runs))
-    drawn = [] if as_json and out is None else _draw(found, out or Path("curves.png"))
+        found = summaries(find_curves(*runs))
+        line.words = "drawing"
+        drawn = [] if as_json and out is None else _draw(found, out or Path("curves.png"))
     if as_json:
         print(json.dumps(runs_as_json(found)))
     else:
@@ -65,26 +66,21 @@ def _draw(found: list[Summary], picture: Path) -> list[Path]:
     return [picture, beside]
 
 
-ComparedArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="RUN…", help="Runs and slots, grouped by what they were trained with.")
-]
-PictureOption = Annotated[Path | None, typer.Option(help="The picture, .png or .svg; default: compare.png.")]
+PictureOption = Annotated[Path | None, typer.Option(help="A .png or .svg. Default: compare.png.")]
 
 
-def compare(runs: ComparedArgument = None, out: PictureOption = None, as_json: JsonOption = False) -> None:
-    """Say which of the trainings in RUN… did better, how surely and how fast: such as experiments of one run.
+def compare(runs: RunsArgument, out: PictureOption = None, as_json: JsonOption = False) -> None:
+    """Compare algorithms or settings over several seeds.
 
-    With --json there is a picture only with --out.
+    Groups runs and slots by their settings. With --json, a picture is written only with --out.
     """
-    if not runs or any(run.startswith("-") for run in runs):
-        raise ConfigError("compare.trains-nothing")
-    from rich.console import Console
+    with set_aside() if as_json else contextlib.nullcontext(), Waiting("reading curves"):
+        from rich.console import Console
 
-    from trainer.showing.comparison import contenders_at, rising
-    from trainer.showing.tables import comparison_as_json, not_apart, show_comparison
+        from trainer.showing.comparison import contenders_at, rising
+        from trainer.showing.tables import comparison_as_json, not_apart, show_comparison
 
-    with set_aside() if as_json else contextlib.nullcontext():
-        contenders = rising(contenders_at(map(Path, runs)))
+        contenders = rising(contenders_at(runs))
     for words in not_apart(contenders):
         say(f"warning: {words}", file=sys.stderr)
     if as_json:
@@ -95,39 +91,43 @@ def compare(runs: ComparedArgument = None, out: PictureOption = None, as_json: J
         from trainer.showing.plot import draw_comparison
 
         picture = out or Path("compare.png")
-        draw_comparison(contenders, picture, ", ".join(one.name for one in contenders))
+        with Waiting("drawing"):
+            draw_comparison(contenders, picture, ", ".join(one.name for one in contenders))
         if not as_json:
             print(f"the picture: {picture}")
 
 
-FolderOption = Annotated[Path, typer.Option(help="Folder of the offline runs.")]
+FolderOption = Annotated[Path, typer.Option(metavar="DIR", help="Folder of the offline runs.")]
 ProjectOption = Annotated[
     str | None,
-    typer.Option(envvar="WANDB_PROJECT", help="Project on W&B; left out: what the run's jobs were told, or anchorleg."),
+    typer.Option(envvar="WANDB_PROJECT", help="Project on W&B. Default: the one of the run's jobs, or anchorleg."),
 ]
 EntityOption = Annotated[
-    str | None, typer.Option(envvar="WANDB_ENTITY", help="User or team on W&B; left out: as --project, else the key's.")
+    str | None, typer.Option(envvar="WANDB_ENTITY", help="User or team on W&B. Default: the run's, or the API key's.")
 ]
 
 
 def wandb(
     runs: RunsArgument, out: FolderOption = Path("wandb"), project: ProjectOption = None, entity: EntityOption = None
 ) -> None:
-    """Write each slot's curves as one offline run of Weights & Biases, for `wandb sync`. Again: with what is new.
+    """Write curves as offline runs of Weights & Biases.
 
-    With WANDB_MODE=online a job sends them itself while it trains; then this fills in whatever did not arrive.
+    `wandb sync` uploads them. Repeat the command to add new points. With WANDB_MODE=online, jobs upload their curves
+    themselves, and this adds the points that did not arrive.
     """
     from trainer.history.slots import find_histories, told_where
     from trainer.wandb import Destination, library, write
 
     unset = "env -u WANDB_RESUME " if os.environ.get("WANDB_RESUME") else ""  # it would send every row twice
-    library()  # before anything is read: one sentence where it is missing
-    found = {(history.run_id, history.slot): (path, history) for path in runs for history in find_histories(path)}
+    with Waiting("reading curves"):
+        library()  # before anything is read: one sentence where it is missing
+        found = {(history.run_id, history.slot): (path, history) for path in runs for history in find_histories(path)}
     for path, history in found.values():
         with told_where(path):
             there = Destination.recorded(history.folder / "slots" / str(history.slot))
             there = replace(there, project=project or there.project, entity=entity or there.entity)
-            written = write(history, out, there)
+            with Waiting(f"writing slot {history.slot}"):
+                written = write(history, out, there)
         print(f"{written.folder.name}\tstep {written.last_step:,}\t{written.lines} points\t{written.folder}")
     patterns = {f"{shlex.quote(str(out))}/offline-run-*-{history.run_id}-*" for _, history in found.values()}
     print(f"send: {unset}wandb sync {' '.join(sorted(patterns))}")

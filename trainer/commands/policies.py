@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from anchorleg.output import say, set_aside
-from trainer.commands.options import (
+from anchorleg.output import Waiting, say, set_aside
+from trainer.commands import (
     AveragedOption,
     BestOption,
     DeviceOption,
@@ -22,21 +22,15 @@ from trainer.commands.options import (
     SharedDirOption,
     SlotOption,
 )
-from trainer.config.training import SEEDS
 
 if TYPE_CHECKING:
     from trainer.exporting.export import Exported
 
-CheckpointArgument = Annotated[Path, typer.Argument(help="A checkpoint, attempt, slot or run folder: its newest good.")]
-GoalsOption = Annotated[int, typer.Option(min=1, max=50, help="Fixed goals a task; Meta-World's protocol has 50.")]
-UnseenOption = Annotated[
-    int, typer.Option(min=0, max=50, help="As many goals a task more that were not trained on, reported beside them.")
-]
+CheckpointArgument = Annotated[Path, typer.Argument(help="A checkpoint, attempt, slot or run folder.")]
+GoalsOption = Annotated[int, typer.Option(min=1, max=50, help="Fixed goals per task.")]
+UnseenOption = Annotated[int, typer.Option(min=0, max=50, help="Further goals per task that were not trained on.")]
 GoalSeedOption = Annotated[
-    int | None,
-    typer.Option(
-        min=0, max=SEEDS - 1, help="Seed of the goals; left out: the training's own. Another gives unseen goals."
-    ),
+    int | None, typer.Option(min=0, max=2**32 - 1, help="Default: the training's. Another seed gives unseen goals.")
 ]
 
 
@@ -50,16 +44,14 @@ def evaluate(
     averaged: AveragedOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Play every task from its fixed goals with the deterministic policy.
+    """Measure a policy from fixed goals.
 
-    Success counts at any step, or at the last one where a suite says so (the arm).
+    Plays without exploration. Success counts at any step, or at the last one if the suite says so (the arm).
     """
-    from rich.console import Console
-
-    from trainer.evaluation.playable import evaluate_checkpoint
-
     aside = set_aside() if as_json else contextlib.nullcontext()
-    with aside, Console(stderr=True).status("reading the checkpoint") as status:  # on a terminal only
+    with aside, Waiting("reading the checkpoint") as line:
+        from trainer.evaluation.playable import evaluate_checkpoint
+
         found = evaluate_checkpoint(
             checkpoint,
             goals=goals,
@@ -68,7 +60,7 @@ def evaluate(
             device=device,
             best=best,
             averaged=averaged,
-            progress=lambda done, total: status.update(f"{done:,} of {total:,} episodes"),
+            progress=lambda done, total: line.count(done, total, "episodes"),
         )
     for note in found.notes:
         say(note, file=sys.stderr)
@@ -111,7 +103,7 @@ def show_evaluation(result: Mapping[str, Any], summary: str) -> None:
 #: Task names that fit on a line.
 _SHOWN_TASKS = 3
 
-FileOption = Annotated[Path, typer.Option(help="The file: NAME.onnx, NAME.pt2 or NAME.safetensors.")]
+FileOption = Annotated[Path, typer.Option(help="NAME.onnx, NAME.pt2 or NAME.safetensors.")]
 
 
 def export(
@@ -123,23 +115,21 @@ def export(
     shared_dir: SharedDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a policy as one file that runs without Anchorleg, and check that it does what the policy does.
+    """Write a policy as one file for other programs.
 
-    It takes observations as the environment gives them and the number of the task, and gives actions from -1 to 1,
-    or a choice from 0 on. docs/watching.md shows how to use it.
+    Its inputs are observations as the environment gives them and the task's number; its outputs are actions from -1 to
+    1, or choices from 0. The file is read back and compared with the policy. docs/watching.md shows how to use it.
     """
-    from rich.console import Console
+    with Waiting(f"writing {out}"):
+        from trainer.evaluation.playable import find_playable
+        from trainer.exporting.export import export as write
+        from trainer.exporting.export import kind_of
 
-    from trainer.evaluation.playable import find_playable
-    from trainer.exporting.export import export as write
-    from trainer.exporting.export import kind_of
-
-    kind_of(out)  # before anything is read
-    found = find_playable(policy, shared_dir, "cpu", best=best, averaged=averaged, slot=slot)
+        kind_of(out)  # before anything is read
+        found = find_playable(policy, shared_dir, "cpu", best=best, averaged=averaged, slot=slot)
+        done = write(found, out)
     for note in found.notes:
         say(note, file=sys.stderr)
-    with Console(stderr=True).status(f"writing {out}"):  # on a terminal only
-        done = write(found, out)
     if as_json:
         print(done.card.model_dump_json(indent=2))
     else:
@@ -164,15 +154,14 @@ def _lines(done: Exported) -> list[str]:
     ]
 
 
-TaskOption = Annotated[str | None, typer.Option(help="Which of the policy's tasks; may be left out where it has one.")]
+TaskOption = Annotated[str | None, typer.Option(help="Required if the policy has several.")]
 EpisodesOption = Annotated[int, typer.Option(min=1, max=50, help="Episodes, each from the next goal.")]
-GoalOption = Annotated[int, typer.Option(min=0, max=49, help="The first episode's fixed goal.")]
-FilmOption = Annotated[Path | None, typer.Option(help="The film, an .mp4 or a .gif; default: TASK.mp4 in this folder.")]
+GoalOption = Annotated[int, typer.Option(min=0, max=49, help="Fixed goal of the first episode.")]
+FilmOption = Annotated[Path | None, typer.Option(help="An .mp4 or .gif. Default: TASK.mp4.")]
 CameraOption = Annotated[
-    str | None,
-    typer.Option(help="Of Meta-World: corner2 (default), corner, corner3, corner4, topview, behindGripper"),
+    str | None, typer.Option(help="Meta-World: corner2 (default), corner, corner3, corner4, topview, behindGripper.")
 ]
-SizeOption = Annotated[int | None, typer.Option(help="Of Meta-World: pixels a side; default: 480.")]
+SizeOption = Annotated[int | None, typer.Option(help="Meta-World: side of the film. Default: 480.")]
 
 
 def play(
@@ -189,16 +178,17 @@ def play(
     averaged: AveragedOption = False,
     slot: SlotOption = None,
 ) -> None:
-    """Play single episodes with the deterministic policy, and make a video of them."""
-    from trainer.showing.film import check_place, film
+    """Film a policy as it plays, without exploration."""
+    with Waiting("loading the policy"):
+        from trainer.showing.film import check_place, film
 
-    if out is not None:
-        check_place(out)
-    from trainer.errors import ConfigError
-    from trainer.evaluation.playable import find_playable
-    from trainer.machine import drawing
+        if out is not None:
+            check_place(out)
+        from trainer.errors import ConfigError
+        from trainer.evaluation.playable import find_playable
+        from trainer.machine import drawing
 
-    found = find_playable(policy, shared_dir, device, best=best, averaged=averaged, slot=slot)
+        found = find_playable(policy, shared_dir, device, best=best, averaged=averaged, slot=slot)
     found.task_index(task)
     for note in found.notes:
         say(note, file=sys.stderr)
@@ -208,22 +198,22 @@ def play(
     # Before anything loads mujoco. Not all others are MuJoCo's, and those say themselves what is missing.
     with contextlib.nullcontext() if is_metaworld else contextlib.suppress(ConfigError):
         drawing.prepare()
-    from trainer.showing.play import PlayedTask, WatchedTask
-
     solved = 0
-    made: PlayedTask | WatchedTask = (
-        PlayedTask(found, task, camera or "corner2", size or 480) if is_metaworld else WatchedTask(found, task)
-    )
-    with made as stage:
+    with Waiting("making the scene") as line, contextlib.ExitStack() as stack:
+        from trainer.showing.play import PlayedTask, WatchedTask
+
+        made: PlayedTask | WatchedTask = (
+            PlayedTask(found, task, camera or "corner2", size or 480) if is_metaworld else WatchedTask(found, task)
+        )
+        stage = stack.enter_context(made)
         video = out or Path(f"{stage.task}.mp4")
-        print(f"{stage.task} · {found.name} · step {found.step:,}")
+        say(f"{stage.task} · {found.name} · step {found.step:,}")
         stage.reset(goal)
         height, width, _ = stage.picture().shape
-        with film(video, (width, height), stage.fps) as show:
-            for number in range(goal, goal + episodes):
-                episode = stage.film(number, show)
-                for _ in range(stage.fps):  # its end for a second: how it ended is what one wants to see
-                    show(stage.picture())
-                print(episode.words(), flush=True)
-                solved += bool(episode.success)
+        show = stack.enter_context(film(video, (width, height), stage.fps))
+        for number in range(goal, goal + episodes):
+            line.words = f"filming episode {number}"
+            episode = stage.film(number, show)
+            say(episode.words())
+            solved += bool(episode.success)
     print(f"{f'solved {solved} of {episodes}; ' * is_metaworld}the video: {video}")

@@ -32,8 +32,9 @@ from trainer.errors import FieldError
 DEFAULT_PRESET = "guide"
 _TABLES: dict[str, dict[str, Any]] = tomllib.loads(files(__package__).joinpath("presets.toml").read_text("utf-8"))
 _SHARED = _TABLES.pop("shared")
-#: Preset → what it is for, in a sentence.
-ABOUT: dict[str, str] = {name: table.pop("about") for name, table in _TABLES.items()}
+_ABOUT: dict[str, dict[str, str]] = {
+    name: {key: table.pop(key, "") for key in ("about", "result")} for name, table in _TABLES.items()
+}
 _BY_TASK: dict[str, dict[str, int]] = {name: table.pop("by_task", {}) for name, table in _TABLES.items()}
 
 
@@ -214,9 +215,9 @@ def resolve(section: TrainingSection, *, begun: bool = False) -> Training:
     return training
 
 
-def presets() -> dict[str, tuple[str, Training]]:
-    """Name → what the preset is for, in a sentence, and what it resolves to."""
-    return {name: (ABOUT[name], resolve(TrainingSection(preset=name))) for name in PRESETS}
+def presets() -> dict[str, tuple[dict[str, str], Training]]:
+    """Name → what the preset is for, what it takes and reaches ("": not measured), and what it resolves to."""
+    return {name: (_ABOUT[name], resolve(TrainingSection(preset=name))) for name in PRESETS}
 
 
 def _name_in(section: Any) -> Any:

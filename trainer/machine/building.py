@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from anchorleg.errors import NamedError
+from anchorleg.output import Waiting
 from anchorleg.places import own_folder
 from trainer.machine.processes import run_to_its_end
 
@@ -233,7 +234,8 @@ def _compile(recipe: Recipe, output: Path, compiler: list[str]) -> None:
     sources = [str(recipe.sources / f"{recipe.name}.c"), str(_RUNS_HERE)]
     command = [*compiler, *recipe.flags, *include, *sources, "-o", str(output), "-lm", "-lpthread"]
     try:
-        status, _, errors = run_to_its_end(command, _COMPILE_TIMEOUT_S)
+        with Waiting(f"compiling {recipe.name}, once"):
+            status, _, errors = run_to_its_end(command, _COMPILE_TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
         raise UnreadLibraryError(
             "library.compiler-slow", compiler=compiler[0], library=recipe.name, seconds=_COMPILE_TIMEOUT_S

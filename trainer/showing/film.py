@@ -102,6 +102,19 @@ def film(
         temporary.unlink(missing_ok=True)
 
 
+def with_words(picture: Pixels, words: str) -> Pixels:
+    """`picture` with `words` at its foot, in smaller letters if they would be too wide."""
+    from PIL import Image, ImageDraw, ImageFont  # comes with matplotlib
+
+    image = Image.fromarray(picture)
+    draw, size = ImageDraw.Draw(image), max(10, image.height // 24)
+    while size > 1 and draw.textlength(words, ImageFont.load_default(size)) > image.width - 2 * size:
+        size -= 1
+    font, foot = ImageFont.load_default(size), (size, image.height - size)
+    draw.text(foot, words, "white", font, anchor="ls", stroke_width=1 + size // 12, stroke_fill="black")
+    return np.array(image)
+
+
 def _palettes(width: int, height: int, time_base: Fraction) -> Any:
     """Give each picture a palette of its own: one for all would need all of them in memory."""
     import av.filter

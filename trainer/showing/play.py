@@ -22,7 +22,7 @@ from trainer.envs.suites.metaworld import shapes
 from trainer.envs.suites.metaworld.env import MetaworldEnv, TaskEnv
 from trainer.envs.suites.metaworld.goals import goal_table
 from trainer.errors import ConfigError, EnvironmentFailedError
-from trainer.showing.film import FRAMES_A_SECOND
+from trainer.showing.film import FRAMES_A_SECOND, with_words
 
 if TYPE_CHECKING:
     from trainer.evaluation.playable import Playable
@@ -65,6 +65,8 @@ class EpisodePlayer(ABC):
     fps, steps_a_frame = FRAMES_A_SECOND, 1
     #: Whether an episode ends at its first success, and whether that is told.
     ends_solved, tells_success = False, True
+    #: Of the episode so far; None: nothing is told.
+    success: bool | None = None
 
     def __init__(self, policy: Playable, task: str | None, spaces: Spaces) -> None:
         self._policy, self._index = policy, policy.task_index(task)
@@ -103,6 +105,7 @@ class EpisodePlayer(ABC):
     def play(self, number: int, on_step: Callable[[int], None]) -> PlayedEpisode:
         """One episode; `on_step(n)` is called at its start (0) and after each step. Errors: EnvironmentFailedError."""
         self.reset(number)
+        self.success = None
         on_step(0)
         total, solved, is_over = 0.0, list[bool](), False
         while len(solved) < self._horizon and not is_over:
@@ -113,13 +116,23 @@ class EpisodePlayer(ABC):
             total += float(outcome.reward)
             solved.append(bool(outcome.success))
             is_over = outcome.terminated or outcome.truncated or (self.ends_solved and solved[-1])
+            self.success = self._policy.env.succeeded(solved) if self.tells_success else None
             on_step(len(solved))
-        success = self._policy.env.succeeded(solved) if self.tells_success else None
-        return PlayedEpisode(number, total, len(solved), success)
+        return PlayedEpisode(number, total, len(solved), self.success)
 
     def film(self, number: int, show: Show) -> PlayedEpisode:
-        """As `play`; pictures of it are shown. Errors: ConfigError, too."""
-        return self.play(number, lambda step: None if step % self.steps_a_frame else show(self.picture()))
+        """As `play`; pictures of it are shown, with task, step and success in them, and its end for a second. Errors:
+        ConfigError, too.
+        """
+
+        def told(step: int) -> Picture:
+            success = f"   success: {'yes' if self.success else 'no'}" if self.tells_success else ""
+            return with_words(self.picture(), f"{self.task}   step {step:,}{success}")
+
+        episode = self.play(number, lambda step: None if step % self.steps_a_frame else show(told(step)))
+        for _ in range(self.fps):  # how it ended is what one wants to see
+            show(told(episode.steps))
+        return episode
 
     def close(self) -> None:
         """Free the environment."""

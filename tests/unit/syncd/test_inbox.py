@@ -392,7 +392,6 @@ class TestCommands:
         }
         words = self.run("contributors", shared.path).stdout.strip().split("\t")
         assert words[:8] == ["alice", "1", "3", "1,500", "0", "0 %", "-", "1 (size 1)"]
-        assert self.run("contributors", shared.path, "--board").exception.id == "contributors.no-board"
 
     def test_dropping_asks_and_says_how_to_undo(self, shared, inbox):
         arrive(inbox, b"abc")

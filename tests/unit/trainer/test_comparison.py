@@ -10,14 +10,11 @@ import numpy as np
 import pytest
 from long_history import with_its_peak, write_long_history
 from refused import refused
-from typer.testing import CliRunner
 
 pytest.importorskip("torch")
 
-from trainer.cli import app
 from trainer.commands.curves import compare
 from trainer.config.section import TrainingSection, resolve
-from trainer.errors import ConfigError
 from trainer.nets.weights import WEIGHTS
 from trainer.showing.comparison import (
     Contender,
@@ -252,10 +249,3 @@ def test_a_row_of_something_else_is_a_sentence(trained):
     rows.write_text(rows.read_text() + json.dumps({"from": 100, "to": 200}) + "\n")
     with refused("history.foreign", why="no 'at'"):
         contenders_at([run])
-
-
-@pytest.mark.parametrize("words", [[], ["--algorithms", "ppo,a2c"], ["runs/a", "--seeds", "3"]])
-def test_it_trains_nothing_and_says_what_does(words):
-    done = CliRunner().invoke(app, ["compare", *words])
-    assert isinstance(done.exception, ConfigError)
-    assert done.exception.id == "compare.trains-nothing"

@@ -110,9 +110,6 @@ def test_what_lies_on_another_machine_is_shown_on_a_page_and_in_no_other_way(
     assert typed(monkeypatch, "mt10", "--remote-command", "/opt/viewer") == 2
     assert typed(monkeypatch, "hpc:mt10", "--remote-command", "viewer") == 2
     assert typed(monkeypatch, "a;b@hpc:mt10") == 2
-    for word in ("terminal", "stdio"):
-        assert typed(monkeypatch, "mt10", f"--{word}") == 2
-        assert f"[command.{word}]" in capsys.readouterr().err
 
 
 def test_what_is_not_there_names_what_is(tmp_path: Path) -> None:

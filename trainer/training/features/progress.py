@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
+from anchorleg.output import Waiting
 from anchorleg.words import duration
 from trainer.machine.device import GpuMeter
 from trainer.training.features.base import TRAINING, EndReason, Feature, RunningAttempt
@@ -44,21 +45,25 @@ def line_of(report: Mapping[str, Any]) -> str:
 
 
 class TrainingDisplay:
-    """Lines for a terminal and for a job's log. `is_silent`: of a rank that is not the first, which says it."""
+    """Lines, such as for a job's log; on a terminal, `line` shows the progress. `is_silent`: of later ranks."""
 
-    def __init__(self, *, is_silent: bool = False) -> None:
+    def __init__(self, line: Waiting | None = None, *, is_silent: bool = False) -> None:
         self._is_silent = is_silent
+        self._line = line if line is not None and line.is_shown else None
         self._last_line_at = float("-inf")
 
     def say(self, sentence: str) -> None:
         """One line. Where nobody can have it (`| head`, a full disk) the training goes on without."""
         if not self._is_silent:
+            Waiting.clear()
             with contextlib.suppress(OSError):
                 print(sentence, flush=True)
 
     def progress(self, report: Mapping[str, Any]) -> None:
         """Where the training stands, as in `progress.json`; as often as one likes."""
-        if time.monotonic() - self._last_line_at >= LINE_EVERY_S:
+        if self._line is not None:
+            self._line.words = line_of(report)
+        elif time.monotonic() - self._last_line_at >= LINE_EVERY_S:
             self._last_line_at = time.monotonic()
             self.say(line_of(report))
 
