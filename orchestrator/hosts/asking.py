@@ -178,6 +178,8 @@ def roll_back_slots(run_dir: RunDir, words: Sequence[str], step: int, *, why: st
                 f"slot {slot}: attempt {begun} has begun meanwhile. Where it went on from a later step than that, what "
                 "it saves is passed over, too, by the job after it."
             )
+    if ledger is None or not any(slot.occupied for slot in ledger.slots if slot.index in slots):
+        return "\n".join(told)
     some = " ".join(str(slot) for slot in slots)
     now = f"`orchestrator pause {some} --run {name}` ends it now, and `orchestrator resume {some} --run {name}`"
     return "\n".join([*told, f"A job that runs goes on until its hand-over, and for nothing: {now} once it has ended."])

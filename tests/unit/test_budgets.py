@@ -21,8 +21,8 @@ ROOMS = {
     "orchestrator/*.py": 2_937,
     "orchestrator/decisions": 3_150,
     "orchestrator/run orchestrator/executors": 3_576,
-    "orchestrator/hosts orchestrator/screens": 3_701,
-    "orchestrator/doctor orchestrator/commands orchestrator/integrations": 2_848,
+    "orchestrator/hosts orchestrator/screens": 3_703,
+    "orchestrator/doctor orchestrator/commands orchestrator/integrations": 2_833,
     "syncd": 11_164,
     "viewer": 4_695,
     "trainer/envs": 6_860,
@@ -34,8 +34,8 @@ ROOMS = {
     "trainer/demos": 1_590,
     "bench": 5_932,
 }
-MOST_LINES, MOST_FILES = 74_056, 418
-MOST_TEST_LINES = 66_773
+MOST_LINES, MOST_FILES = 74_058, 418
+MOST_TEST_LINES = 66_776
 #: Files below 60 lines, without those that only say what a folder is.
 SMALL, MOST_SMALL = 60, 40
 #: `monkeypatch.setattr` in the unit tests of each package.

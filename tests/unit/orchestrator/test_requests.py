@@ -61,9 +61,12 @@ class TestGoingBack:
     def test_the_next_job_goes_on_from_the_newest_one_at_or_before_that_step(self, world: World) -> None:
         folder = self.with_checkpoints(world, 1, 100, 200)
         said = self.back(world, "1", to=150)
-        assert "step 100 of attempt 0" in said
+        assert ("step 100 of attempt 0" in said, "orchestrator pause 1" in said) == (True, False)
         assert [ref.step for ref in candidates_before(folder, 1)] == [100]
         assert [back.without for back in rollbacks(folder)] == ["eve"]
+        world.tick()
+        self.with_checkpoints(world, 0, 100)
+        assert "orchestrator pause 0" in self.back(world, "0", to=100)
 
 
 class TestRequests:
