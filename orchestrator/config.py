@@ -57,32 +57,29 @@ class RunConfig(Section):
     """The whole file."""
 
     role: Literal["train", "actors"] = Field(
-        "train", description="train, or actors: jobs that play for somebody else's training (see actors)."
+        "train", description="train, or actors: jobs that play for another account's training (see actors)."
     )
     run_name: str = Field("mt10", pattern=NAME_PATTERN, description="Name of the run: letters, digits, . _ -")
     run_dir: str | None = Field(
         None, pattern=r"^[^\x00]+$", description="Run folder, relative to this file; default: runs/<run_name>."
     )
     executor: Literal["auto", "slurm", "local"] = Field(
-        "auto", description="auto: slurm where there is sbatch; a run keeps what its first job had."
+        "auto", description="auto: slurm if sbatch exists; a run keeps the executor of its first job."
     )
     slots: int = Field(
-        1,
-        ge=1,
-        le=MOST_SLOTS,
-        description="Jobs to keep going at once; slot k trains with seed + k. Left out with experiments.",
+        1, ge=1, le=MOST_SLOTS, description="Number of slots; slot k trains with seed + k. Omit with experiments."
     )
     slot_overrides: dict[str, dict[str, Any]] = Field(
-        {}, description='Training fields of one slot, or params of your own program: {"1": {…}}.'
+        {}, description='Training fields (or params of your own program) by slot: {"1": {…}}.'
     )
     experiments: Experiments | None = Field(
         None,
-        description="A slot for each: a grid of fields, a list of objects, or a file of JSON lines. See queue.",
+        description="One slot per experiment: a grid of fields, a list of objects, or a JSON Lines file. See queue.",
     )
     queue: QueueSection = QueueSection()
-    python: str | None = Field(None, description="Python of the compute side; default: the one that runs this.")
-    lead_seconds: int = Field(120, ge=1, le=65535, description="How long before its end a job hands over.")
-    poll_seconds: float | None = Field(None, ge=0.2, le=60, description="Seconds between looks at the queue.")
+    python: str | None = Field(None, description="Python that jobs use; default: the one that runs the orchestrator.")
+    lead_seconds: int = Field(120, ge=1, le=65535, description="Seconds before its end at which a job hands over.")
+    poll_seconds: float | None = Field(None, ge=0.2, le=60, description="Seconds between two polls of the queue.")
     slurm: SlurmSection = SlurmSection()
     relay: RelaySection = RelaySection()
     container: ContainerSection | None = None
@@ -93,13 +90,15 @@ class RunConfig(Section):
     command: list[str] | None = Field(
         None,
         min_length=1,
-        description="Your own program instead of the trainer; `@{name}` is a param, `@{slot}` the slot.",
+        description="Your own program instead of the trainer; `@{name}` is replaced by a param, `@{slot}` by the slot.",
     )
     params: dict[str, Any] = Field(
-        {}, description="Settings of your own program: the file ANCHORLEG_CONFIG, and `@{name}` in command."
+        {}, description="Settings of your own program, given by the file ANCHORLEG_CONFIG and as `@{name}` in command."
     )
     notify: list[str] | None = Field(
-        None, min_length=1, description="Command for a slot that finishes, fails or is put off, or a queue long unseen."
+        None,
+        min_length=1,
+        description="Command to run if a slot finishes, fails or waits, or the queue is long unreachable.",
     )
 
     @model_validator(mode="before")

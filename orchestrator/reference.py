@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 from orchestrator.config import RunConfig
@@ -10,16 +11,12 @@ from trainer.config.section import presets
 
 HEAD = """# Config reference
 
-This page is printed by `orchestrator schema --markdown`; a test keeps the two equal.
-
-The file is JSON, or YAML where its name ends in `.yaml` or `.yml`; the fields are the same.
-Every field may be left out. Unknown fields are refused with the nearest known name.
-On the command line, `--set path.to.field=value` is stronger than the file.
+The file is JSON, or YAML if its name ends in `.yaml` or `.yml`. Every field is optional. On the command line,
+`--set path.to.field=value` overrides the file. `orchestrator schema --markdown` prints this page.
 """
 
-PRESETS_HEAD = """A preset is a name for values, and nothing else depends on it.
-[Algorithms](algorithms.md#start-from-a-preset) says where they come from. The values are for the preset's own tasks;
-those of `mclean`, `best` and `brc` grow with their number.
+PRESETS_HEAD = """A preset only sets values; [Algorithms](algorithms.md#start-from-a-preset) names their sources.
+They suit its own tasks; those of `mclean`, `best` and `brc` grow with the number of tasks.
 """
 _COLUMNS = ("total_steps", "num_envs", "batch_size", "buffer_size", "learning_rate", "actor_hidden", "critic_hidden")
 
@@ -38,17 +35,31 @@ def _sections(section: dict[str, Any], definitions: dict[str, Any], prefix: str)
     parts: list[str] = []
     for name, field in section["properties"].items():
         targets = _targets(field, definitions)
+        if shared := _shared(targets):
+            parts += [f"\n## `{prefix}{name}`\n\nShared fields:\n", _table({"properties": shared}, definitions)]
         for inner in targets:
-            which = f" of {inner['properties']['name']['default']}" if len(targets) > 1 else ""
-            parts += [
-                f"\n## `{prefix}{name}`{which}\n",
-                inner.get("description", "") + "\n",
-                _table(inner, definitions),
-            ]
+            which = f" of {inner['properties']['name']['default']}" if shared else ""
+            parts += [f"\n## `{prefix}{name}`{which}\n", inner.get("description", "") + "\n"]
+            fields = inner["properties"]
+            own = {key: it for key, it in fields.items() if key not in shared or _meaning(it) != _meaning(shared[key])}
+            defaults = ", ".join(f"`{key}` {json.dumps(fields[key]['default'])}" for key in fields if key not in own)
+            parts += [f"Shared fields: {defaults}.\n"] if defaults else []
+            parts.append(_table({"properties": own}, definitions))
             if name == "training":
                 parts += ["\n### Presets\n", PRESETS_HEAD, _presets()]
             parts += _sections(inner, definitions, f"{prefix}{name}.")
     return parts
+
+
+def _shared(variants: list[dict[str, Any]]) -> dict[str, Any]:
+    """The fields that at least two variants have with one meaning; without defaults, which may differ."""
+    every = [(name, field) for variant in variants for name, field in variant["properties"].items()]
+    counts = Counter((name, _meaning(field)) for name, field in every)
+    return {name: {**field, "default": None} for name, field in every if counts[name, _meaning(field)] > 1}
+
+
+def _meaning(field: dict[str, Any]) -> tuple[str, str]:
+    return field.get("description", ""), _type(field)
 
 
 def _targets(field: dict[str, Any], definitions: dict[str, Any]) -> list[dict[str, Any]]:

@@ -54,33 +54,29 @@ def _sets(option: str, names: Sequence[str], letters: Sequence[str]) -> bool:
 
 
 class SlurmSection(Section):
-    """What to ask of Slurm for each job. Empty fields are left to the site's defaults."""
+    """Resources and options of each Slurm job. Omitted fields use the site's defaults."""
 
     partition: Word | None = Field(None, description="Partition to submit to.")
     account: Word | None = Field(None, description="Account to charge.")
-    qos: Word | None = Field(None, description="Quality of service.")
+    qos: Word | None = Field(None, description="Quality of service (QOS) to request.")
     time_limit: Walltime = Field(
         "4:00:00", validate_default=True, description='Walltime of one job: "4:00:00", "1-12" or minutes.'
     )
-    cpus_per_task: int = Field(
-        8, ge=1, description="CPU cores of a job; of each of its ranks, where there are several."
-    )
-    nodes: int = Field(1, ge=1, le=256, description="Nodes of a job; ranks must be a multiple.")
+    cpus_per_task: int = Field(8, ge=1, description="CPU cores of a job, or of each rank if there are several.")
+    nodes: int = Field(1, ge=1, le=256, description="Nodes of a job; ranks must be a multiple of it.")
     ranks: int = Field(
-        1, ge=1, le=256, description="Processes of a job that train its slot together; algorithm.shards must fit."
+        1, ge=1, le=256, description="Processes that train a slot together in one job; must divide algorithm.shards."
     )
     gpus: int = Field(
-        1,
-        ge=0,
-        description="GPUs of a job on each node, on this machine too; each rank of the trainer uses one.",
+        1, ge=0, description="GPUs per node of a job, also with executor local; each rank of the trainer uses one."
     )
     gpu_type: Word | None = Field(None, description='GPU type as in sinfo, for example "a100".')
     mem: str | None = Field(None, pattern=r"^\d+[KMGT]?$", description='Memory of a job, for example "32G".')
-    constraint: Word | None = Field(None, description="Node features.")
-    exclude: Word | None = Field(None, description="Nodes not to use.")
-    max_jobs: int | None = Field(None, ge=1, description="Most jobs of the user at once, other work included.")
-    setup: list[str] = Field([], description='Shell lines before the job, for example "module load cuda".')
-    extra: list[str] = Field([], description='Further sbatch options, for example "--mail-type=FAIL".')
+    constraint: Word | None = Field(None, description="Required node features.")
+    exclude: Word | None = Field(None, description="Nodes to avoid.")
+    max_jobs: int | None = Field(None, ge=1, description="Maximum number of your jobs at once, including other work.")
+    setup: list[str] = Field([], description='Shell lines to run first in the job, for example "module load cuda".')
+    extra: list[str] = Field([], description='Additional sbatch options, for example "--mail-type=FAIL".')
 
     @model_validator(mode="after")
     def _every_node_has_as_many_ranks(self) -> SlurmSection:
@@ -131,103 +127,106 @@ class SlurmSection(Section):
 
 
 class ContainerSection(Section):
-    """Run the command inside an image."""
+    """Run jobs inside a container image."""
 
     image: str = Field(description="Image file (apptainer, singularity) or folder (charliecloud).")
     runtime: Literal["apptainer", "singularity", "ch-run"] = Field("apptainer", description="Container runtime.")
-    binds: list[str] = Field([], description='Folders to bring in: "/scratch" or "/host/path:/inside".')
+    binds: list[str] = Field([], description='Folders to mount: "/scratch" or "/host/path:/inside".')
     python: str = Field("python3", description="Python inside the image, for the default command.")
 
 
 class CollaborationSection(Section):
-    """Sharing with other machines. Policies are always published; experience that comes back is used if `enabled`."""
+    """Sharing with other machines. Policies are always published; experience is accepted if `enabled`."""
 
-    enabled: bool = Field(False, description="Let the training use experience that laptops send in.")
+    enabled: bool = Field(False, description="Accept experience from laptops.")
     shared_dir: str | None = Field(
         None,
         pattern=r"^[^\x00]+$",
-        description="Folder that laptops reach, relative to this file; default: shared/ in the run folder.",
+        description="Folder that laptops use, relative to this file; default: shared/ in the run folder.",
     )
     group: str | None = Field(
         None,
         pattern=r"^[^\s:/]+$",
-        description="Unix group whose accounts may play for this run with their own quota; it reads the shared folder.",
+        description="Unix group whose accounts may read the shared folder and contribute with their own quota.",
     )
     rows_per_day: int | None = Field(
-        None, ge=1, le=10**12, description="Steps that one contributor may give the run a day (UTC); null: no limit."
+        None, ge=1, le=10**12, description="Maximum steps per contributor and day (UTC); null: no limit."
     )
     oldest_client: str | None = Field(
         None,
         pattern=r"^\d{1,6}(\.\d{1,6}){0,3}$",
-        description="First version of Anchorleg whose experience is taken, such as 0.2; null: any.",
+        description="Oldest Anchorleg version whose experience is accepted, such as 0.2; null: any.",
     )
 
 
 class ActorsSection(Section):
-    """With `"role": "actors"`: jobs that play for somebody else's training and hand in what they experience."""
+    """For `"role": "actors"`: jobs that play for another account's training and contribute experience."""
 
     shared_dir: str = Field(
-        pattern=r"^[^\x00]+$", description="The training's shared folder, relative to this file. Ask its owner for it."
+        pattern=r"^[^\x00]+$", description="The training's shared folder, relative to this file; ask its owner."
     )
     run: str | None = Field(
         None,
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,80}(/\d{1,6})?$",
-        description="RUN or RUN/SLOT to play for; default: whatever slot in the folder needs it most.",
+        description="RUN or RUN/SLOT to play for; default: the slot that needs experience most.",
     )
     num_envs: int | None = Field(
-        None, ge=1, le=4096, description="Environments of a job; default: two for each CPU core that it asks for."
+        None, ge=1, le=4096, description="Environments per job; default: two per requested CPU core."
     )
 
 
 class RelaySection(Section):
-    """How a slot goes from one job to the next, and what happens after failures."""
+    """How a slot continues from job to job, also after failures."""
 
-    queue_ahead: bool = Field(
-        False, description="Queue each next job behind the running one. It takes two jobs a slot."
-    )
+    queue_ahead: bool = Field(False, description="Queue each next job behind the running one; needs two jobs per slot.")
     keep_checkpoints: int | None = Field(
-        None, ge=1, description="Newest checkpoints of your own program that stay; null: all. See docs/programs.md."
+        None, ge=1, description="Newest checkpoints of your own program to keep; null: all. See docs/programs.md."
     )
     failover_tick: bool = Field(
-        True, description="A Slurm job that ends while no controller is alive runs one tick itself."
+        True, description="Let a Slurm job that ends without a live controller run one tick itself."
     )
     preemption_notice: Literal["none", "aws", "gcp", "auto"] = Field(
         "none",
-        description="Whose notice that this machine is taken away has every local job save and end; auto: AWS's or "
-        "Google's, whichever answers. Needs executor local. See docs/cluster.md.",
+        description="Cloud whose preemption notice makes local jobs save and end (auto: AWS or Google). See "
+        "docs/cluster.md.",
     )
-    failure_budget: int = Field(6, ge=1, description="So many failures in a row without a new checkpoint stop a slot.")
+    failure_budget: int = Field(
+        6, ge=1, description="Failures in a row without a new checkpoint after which a slot stops."
+    )
     retry_delays_seconds: list[Annotated[float, Field(ge=0, le=86400, allow_inf_nan=False)]] = Field(
         [0, 60, 900, 1800, 3600],
         min_length=1,
-        description="Wait after the 1st, 2nd, ... failure in a row; the last one goes on. A new checkpoint resets it.",
+        description="Wait after the 1st, 2nd, ... failure in a row (then the last value); a new checkpoint resets"
+        " the count.",
     )
     stall_seconds: float = Field(
         600,
         ge=1,
         allow_inf_nan=False,
-        description="A program that reported progress and is silent so long, and 5 times its usual, is restarted.",
+        description="Restart a program whose reports stop for this long and for 5 times their usual interval.",
     )
 
 
 class HalvingSection(Section):
-    """Successive halving: experiments stop at rungs, and the best of each rung go on (ASHA, arXiv 1810.05934)."""
+    """Successive halving: experiments pause at rungs, and the best of each rung continue (ASHA, arXiv 1810.05934)."""
 
-    first_steps: int = Field(ge=1, description="Steps to the first rung; each further one is `factor` times as far.")
-    factor: int = Field(3, ge=2, le=100, description="Of so many experiments at a rung, one goes on.")
+    first_steps: int = Field(ge=1, description="Steps of the first rung; each later one has `factor` times as many.")
+    factor: int = Field(3, ge=2, le=100, description="One in this many experiments continues beyond a rung.")
 
 
 class QueueSection(Section):
-    """Which slot gets the next free job, where there are more slots than jobs. No running job is stopped for it."""
+    """Which slot gets the next free job if there are more slots than jobs. Running jobs are never stopped for it."""
 
     order: Literal["fair", "priority", "in turn"] = Field(
-        "fair", description="fair: who has worked least; priority: the largest, then fair; in turn: as written."
+        "fair", description="fair: least worked first; priority: highest first, then fair; in turn: as written."
     )
     metric: str | None = Field(
-        None, min_length=1, description='What the programs report beside "step", for example "success": best so far.'
+        None,
+        min_length=1,
+        description='Reported metric that ranks experiments by its best value, for example "success".',
     )
-    goal: Literal["max", "min"] = Field("max", description="Whether more or less of the metric is better.")
-    halving: HalvingSection | None = Field(None, description="Stop experiments early that fall behind.")
+    goal: Literal["max", "min"] = Field("max", description="Whether a higher or lower metric is better.")
+    halving: HalvingSection | None = Field(None, description="Stop the worst experiments early.")
 
     @model_validator(mode="after")
     def _halving_has_a_metric(self) -> QueueSection:

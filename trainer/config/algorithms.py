@@ -21,40 +21,37 @@ Rate = Annotated[float, Field(gt=0, le=64)]
 Pixels = Annotated[int, Field(ge=0, le=64)]
 FewSteps = Annotated[int, Field(ge=1, le=100)]
 Bins = Annotated[int, Field(ge=2, le=1001)]
-_TARGETS = "How far the target critics move towards the critics at each update."
-_N_STEP = "Steps whose rewards are summed up before the critics are asked what follows."
+_TARGETS = "Step of the target critics towards the critics at each update."
+_N_STEP = "Steps of rewards before the critics' estimate (n-step returns)."
 
 
 class Mtsac(OffPolicySettings):
-    """Multi-task SAC: a temperature for each task, plain, multi-head or residual critics."""
+    """Multi-task SAC with one temperature per task and plain, multi-head or residual critics."""
 
     SHARES: ClassVar[bool] = True
     READS_STATE_ALONE: ClassVar[bool] = True
     VERSION: ClassVar[str] = "7"
 
     name: Literal["mtsac"] = Field("mtsac", description=AlgorithmSettings.model_fields["name"].description)
-    learning_rate: Positive = Field(3e-4, description="Adam's step size, for actor, critics and temperatures.")
-    gamma: Discount = Field(0.99, description="The discount a step.")
+    learning_rate: Positive = Field(3e-4, description="Adam's step size for actor, critics and temperatures.")
+    gamma: Discount = Field(0.99, description="Discount factor per step.")
     tau: Fraction = Field(0.005, description=_TARGETS)
-    init_temperature: Positive = Field(1.0, description="The entropy temperature at the start.")
-    shared_temperature: bool = Field(
-        False, description="One temperature for all tasks together; else each task has its own."
-    )
+    init_temperature: Positive = Field(1.0, description="Initial entropy temperature.")
+    shared_temperature: bool = Field(False, description="Use one temperature for all tasks.")
     target_entropy: Finite | None = Field(
-        None,
-        description="The entropy in nats that each temperature steers to; left out: minus the numbers of an action.",
+        None, description="Target entropy of each temperature, in nats; default: minus the size of an action."
     )
     critic_loss: Literal["squared", "categorical"] = Field(
         "squared",
-        description="squared (the smaller of both critics counts) or categorical (distributions over value_bins "
-        "values; their average counts; rewards are scaled task by task; needs critic_net residual).",
+        description="squared (minimum of both critics) or categorical (distributions over value_bins values, "
+        "averaged, with rewards scaled per task; needs critic_net residual).",
     )
     # BRC's grid (Nauman et al. 2025).
-    value_bins: Bins = Field(101, description="Values of categorical critics.")
-    value_limit: Positive = Field(10.0, description="Categorical critics' values lie between minus and plus this.")
-    weight_decay: NotNegative = Field(0.0, description="AdamW's weight decay, for actor and critics; 0: Adam.")
+    value_bins: Bins = Field(101, description="Number of values of categorical critics.")
+    value_limit: Positive = Field(10.0, description="Categorical critics' values lie between plus and minus this.")
+    weight_decay: NotNegative = Field(0.0, description="AdamW's weight decay for actor and critics; 0: Adam.")
     grad_clip: NotNegative = Field(
-        0.0, description="Largest gradient norm of the actor, and of both critics together; 0 does not clip."
+        0.0, description="Maximum gradient norm of the actor, and of both critics together; 0: no clipping."
     )
     adam_eps: Positive = Field(1e-8, description="Adam's epsilon.")
 
@@ -90,13 +87,12 @@ class Ppo(OnPolicySettings):
     name: Literal["ppo"] = Field("ppo", description=AlgorithmSettings.model_fields["name"].description)
     learning_rate: Positive = Field(3e-4, description="Adam's step size.")
     adam_eps: Positive = Field(1e-5, description="Adam's epsilon.")
-    batch_size: PositiveInt = Field(64, description="Steps that one update learns from.")
-    epochs: PositiveInt = Field(10, description="How often each step is learned from.")
-    clip: Positive = Field(0.2, description="How far from 1 a ratio of probabilities may go and still count.")
-    normalise_advantage: bool = Field(True, description="Bring each update's advantages to mean 0 and deviation 1.")
+    batch_size: PositiveInt = Field(64, description="Steps per update.")
+    epochs: PositiveInt = Field(10, description="Number of times that each step is used.")
+    clip: Positive = Field(0.2, description="Clip range of the probability ratio.")
+    normalise_advantage: bool = Field(True, description="Normalise each update's advantages to mean 0 and deviation 1.")
     target_kl: NotNegative = Field(
-        0.0,
-        description="No further update of a rollout once the policy is 1.5 times this far (nats) from it; 0: never.",
+        0.0, description="Stop updates of a rollout once the KL divergence exceeds 1.5 times this (nats); 0: never."
     )
 
     def findings(self, env: EnvSettings, network: Network, num_envs: int, total_steps: int) -> Iterator[SettingFinding]:
@@ -114,7 +110,7 @@ class Ppo(OnPolicySettings):
 
 
 class A2c(OnPolicySettings):
-    """Advantage actor-critic (Mnih et al. 2016, arXiv 1602.01783): one update a rollout, of all of it."""
+    """Advantage actor-critic (Mnih et al. 2016, arXiv 1602.01783): one update per rollout, from all of it."""
 
     SHARES: ClassVar[bool] = True
 
@@ -122,9 +118,11 @@ class A2c(OnPolicySettings):
     rollout_steps: PositiveInt = Field(5, description=OnPolicySettings.model_fields["rollout_steps"].description)
     gae_lambda: Share = Field(1.0, description=OnPolicySettings.model_fields["gae_lambda"].description)
     learning_rate: Positive = Field(7e-4, description="RMSprop's step size.")
-    rms_alpha: Share = Field(0.99, description="How long RMSprop remembers squares of gradients.")
+    rms_alpha: Share = Field(0.99, description="RMSprop's decay of squared gradients.")
     rms_eps: Positive = Field(1e-5, description="RMSprop's epsilon.")
-    normalise_advantage: bool = Field(False, description="Bring each update's advantages to mean 0 and deviation 1.")
+    normalise_advantage: bool = Field(
+        False, description="Normalise each update's advantages to mean 0 and deviation 1."
+    )
 
 
 class PlainOffPolicy(OffPolicySettings):
@@ -136,18 +134,16 @@ class PlainOffPolicy(OffPolicySettings):
     batch_size: PositiveInt = Field(256, description=OffPolicySettings.model_fields["batch_size"].description)
     buffer_size: PositiveInt = Field(1_000_000, description=OffPolicySettings.model_fields["buffer_size"].description)
     random_steps: CountInt = Field(1_000, description=OffPolicySettings.model_fields["random_steps"].description)
-    updates_per_step: Rate = Field(1.0, description="Updates a transition.")
-    learning_rate: Positive = Field(3e-4, description="Adam's step size, for actor and critics.")
-    gamma: Discount = Field(0.99, description="The discount a step.")
+    updates_per_step: Rate = Field(1.0, description="Updates per transition.")
+    learning_rate: Positive = Field(3e-4, description="Adam's step size for actor and critics.")
+    gamma: Discount = Field(0.99, description="Discount factor per step.")
     tau: Fraction = 0.005
     grad_clip: NotNegative = Field(
         0.0,
-        description="Largest gradient norm of the actor, and of both critics together, each with what it teaches to "
-        "read pictures; 0 does not clip.",
+        description="Maximum gradient norm of the actor, and of both critics together, each with its encoders; 0:"
+        " no clipping.",
     )
-    random_shift: Pixels = Field(
-        0, description="Pixels by which pictures that are learned from are moved at most, at random."
-    )
+    random_shift: Pixels = Field(0, description="Maximum random shift of pictures in updates, in pixels.")
 
     def findings(self, env: EnvSettings, network: Network, num_envs: int, total_steps: int) -> Iterator[SettingFinding]:
         yield from super().findings(env, network, num_envs, total_steps)
@@ -168,27 +164,27 @@ class PlainOffPolicy(OffPolicySettings):
 
 
 class Sac(PlainOffPolicy):
-    """Soft actor-critic with a temperature of its own (Haarnoja et al. 2018, arXiv 1812.05905), for any observation;
-    for actions that are one of several as in Christodoulou 2019, arXiv 1910.07207.
+    """Soft actor-critic with a learned temperature (Haarnoja et al. 2018, arXiv 1812.05905), for any observation;
+    discrete actions as in Christodoulou 2019, arXiv 1910.07207.
     """
 
     VERSION: ClassVar[str] = "3"
 
     # stable-baselines3's defaults, but that it begins to learn at 100 steps, and reads the single task as `Ppo` does.
     name: Literal["sac"] = Field("sac", description=AlgorithmSettings.model_fields["name"].description)
-    learning_rate: Positive = Field(3e-4, description="Adam's step size, for actor, critics and temperatures.")
+    learning_rate: Positive = Field(3e-4, description="Adam's step size for actor, critics and temperatures.")
     tau: Fraction = Field(0.005, description=_TARGETS)
-    init_temperature: Positive = Field(1.0, description="The entropy temperature at the start.")
+    init_temperature: Positive = Field(1.0, description="Initial entropy temperature.")
     target_entropy: Finite | None = Field(
         None,
-        description="The entropy in nats that the temperature steers to; left out: minus the numbers of an action, or "
-        "0.89 of the largest there can be where it is one of several.",
+        description="Target entropy in nats; default: minus the size of an action, or 0.89 of the maximum for "
+        "discrete actions.",
     )
 
 
 class Td3(PlainOffPolicy):
-    """Twin delayed deterministic policy gradient (Fujimoto et al. 2018, arXiv 1802.09477), for actions of real numbers;
-    with the categorical critics, returns of several steps and noise of FastTD3 (Seo et al. 2025, arXiv 2505.22642).
+    """Twin delayed deterministic policy gradient (Fujimoto et al. 2018, arXiv 1802.09477) for continuous actions, with
+    FastTD3's categorical critics, n-step returns and noise (Seo et al. 2025, arXiv 2505.22642).
     """
 
     VERSION: ClassVar[str] = "3"
@@ -196,34 +192,31 @@ class Td3(PlainOffPolicy):
     # The authors' code (sfujim/TD3: main.py, TD3.py), but that it begins to learn at 25,000 steps; here as `sac` does.
     name: Literal["td3"] = Field("td3", description=AlgorithmSettings.model_fields["name"].description)
     tau: Fraction = Field(
-        0.005, description="How far the target nets move towards actor and critics at each update of the actor."
+        0.005, description="Step of the target networks towards actor and critics at each update of the actor."
     )
-    policy_delay: PositiveInt = Field(2, description="Updates of the critics for each of the actor and the targets.")
+    policy_delay: PositiveInt = Field(2, description="Critic updates per update of actor and targets.")
     exploration_noise: Positive = Field(
-        0.1, description="Standard deviation of the noise on actions that are tried, which lie in [-1, 1]."
+        0.1, description="Standard deviation of the exploration noise; actions lie in [-1, 1]."
     )
     exploration_noise_max: Positive | None = Field(
         None,
-        description="Where it is given, each environment draws its deviation between exploration_noise and this, anew "
-        "after each episode; friends play with the middle of both.",
+        description="If given, each episode draws its deviation between exploration_noise and this; contributors "
+        "use the middle.",
     )
-    target_noise: NotNegative = Field(0.2, description="Standard deviation of the noise on actions of the target.")
-    target_noise_clip: NotNegative = Field(0.5, description="The most that target_noise may change an action.")
+    target_noise: NotNegative = Field(0.2, description="Standard deviation of the noise on target actions.")
+    target_noise_clip: NotNegative = Field(0.5, description="Limit of target_noise.")
     # One step is the paper's; FastTD3 has 1, 3 or 8 by the environment.
     n_step: FewSteps = Field(1, description=_N_STEP)
     critic_loss: Literal["squared", "categorical"] = Field(
         "squared",
-        description="squared, or categorical (distributions over value_bins values); the smaller of both critics "
-        "counts.",
+        description="squared, or categorical (distributions over value_bins values); minimum of both critics.",
     )
     # FastTD3's grid (fast_td3/hyperparams.py, BaseArgs), which it changes by the environment.
-    value_bins: Bins = Field(101, description="Values of categorical critics.")
+    value_bins: Bins = Field(101, description="Number of values of categorical critics.")
     value_limit: Positive = Field(
-        250.0,
-        description="Categorical critics' values lie between minus and plus this, in discounted returns: larger ones "
-        "are cut.",
+        250.0, description="Categorical critics' values lie between plus and minus this; larger returns are clipped."
     )
-    weight_decay: NotNegative = Field(0.0, description="AdamW's weight decay, for actor and critics; 0: Adam.")
+    weight_decay: NotNegative = Field(0.0, description="AdamW's weight decay for actor and critics; 0: Adam.")
 
     @property
     def steps_summed(self) -> int:
@@ -240,14 +233,14 @@ class Td3(PlainOffPolicy):
 
 
 class Cloning(AlgorithmSettings):
-    """Behaviour cloning: it imitates demonstrations, and learns from nothing else (Pomerleau 1988)."""
+    """Behaviour cloning: learns only by imitating demonstrations (Pomerleau 1988)."""
 
     name: Literal["cloning"] = Field("cloning", description=AlgorithmSettings.model_fields["name"].description)
-    demos: str | None = Field(None, description="The folder of demonstrations with actions (`trainer demos`).")
+    demos: str | None = Field(None, description="Folder of demonstrations with actions (`trainer demos`).")
     demos_sha256: Sha256 | None = Field(None, description=OffPolicySettings.model_fields["demos_sha256"].description)
-    batch_size: PositiveInt = Field(32, description="Demonstrated actions an update learns from.")
+    batch_size: PositiveInt = Field(32, description="Demonstrated actions per update.")
     learning_rate: Positive = Field(1e-4, description="Adam's step size.")
-    updates_per_step: Annotated[float, Field(gt=0, le=64)] = Field(1.0, description="Updates a step of its policy.")
+    updates_per_step: Annotated[float, Field(gt=0, le=64)] = Field(1.0, description="Updates per step of its policy.")
 
     def findings(self, env: EnvSettings, network: Network, num_envs: int, total_steps: int) -> Iterator[SettingFinding]:
         yield from super().findings(env, network, num_envs, total_steps)
@@ -256,9 +249,7 @@ class Cloning(AlgorithmSettings):
 
 
 class Drqv2(PlainOffPolicy):
-    """DrQ-v2: a deterministic actor that learns from pictures, which are moved by some pixels at random (Yarats et al.
-    2021, arXiv 2107.09645).
-    """
+    """DrQ-v2: a deterministic actor that learns from randomly shifted pictures (Yarats et al. 2021, 2107.09645)."""
 
     # The authors' (facebookresearch/drqv2: cfgs/config.yaml, cfgs/task/medium.yaml), whose actor has 1,024 a layer.
     # Their 4,000 random steps are frames, two of each action; here they are actions.
@@ -269,23 +260,21 @@ class Drqv2(PlainOffPolicy):
     name: Literal["drqv2"] = Field("drqv2", description=AlgorithmSettings.model_fields["name"].description)
     batch_size: PositiveInt = Field(256, description=OffPolicySettings.model_fields["batch_size"].description)
     random_steps: CountInt = Field(4_000, description=OffPolicySettings.model_fields["random_steps"].description)
-    updates_per_step: Rate = Field(0.5, description="Updates a transition.")
-    learning_rate: Positive = Field(1e-4, description="Adam's step size, for actor, critics and encoder.")
+    updates_per_step: Rate = Field(0.5, description="Updates per transition.")
+    learning_rate: Positive = Field(1e-4, description="Adam's step size for actor, critics and encoder.")
     tau: Fraction = Field(0.01, description=_TARGETS)
     random_shift: Pixels = Field(4, description=PlainOffPolicy.model_fields["random_shift"].description)
     n_step: FewSteps = Field(3, description=_N_STEP)
     exploration_noise: Positive = Field(
-        1.0, description="Standard deviation of the noise on actions at the start; they lie in [-1, 1]."
+        1.0, description="Initial standard deviation of the exploration noise; actions lie in [-1, 1]."
     )
-    exploration_noise_end: Positive = Field(0.1, description="Standard deviation of that noise in the end.")
-    exploration_noise_steps: PositiveInt = Field(
-        500_000, description="Steps over which it goes from one to the other, in a line."
-    )
-    noise_clip: NotNegative = Field(0.3, description="The most that noise changes an action that is learned from.")
+    exploration_noise_end: Positive = Field(0.1, description="Final standard deviation of that noise.")
+    exploration_noise_steps: PositiveInt = Field(500_000, description="Steps over which the deviation falls linearly.")
+    noise_clip: NotNegative = Field(0.3, description="Limit of the noise on actions in updates.")
     preactivation_l2: NotNegative = Field(
         0.0,
-        description="So many times the mean square of what goes into the actor's tanh is added to its loss: actions "
-        "stay off their bounds while the critics know little; 0: not, as the authors.",
+        description="Weight of a penalty on the input of the actor's tanh, which keeps early actions off their "
+        "bounds; 0: none, as in the paper.",
     )
 
     @property

@@ -67,16 +67,15 @@ _R3D18_FILE = PublishedWeights(
     "r3d_18-b3b3357e.pth",
     "https://download.pytorch.org/models/r3d_18-b3b3357e.pth",
     127,
-    "Kinetics-400: 16 frames at 15 a second",
-    "none of its own is stated: torchvision's code is BSD, and its authors warn that weights may bear the terms of the "
-    "data that they were trained on (Kinetics-400)",
+    "Kinetics-400: 16 frames, 15 per second",
+    "not stated: torchvision's code is BSD, but weights may carry the terms of their training data (Kinetics-400)",
 )
 _TIMESFORMER_FILE = PublishedWeights(
     "pytorch_model.bin",
     "https://huggingface.co/facebook/timesformer-base-finetuned-k400/resolve/main/pytorch_model.bin",
     486,
     "Kinetics-400: 8 frames over 8.5 seconds",
-    "CC-BY-NC 4.0: not for commercial use, and whatever is trained from it should be taken to bear the same",
+    "CC-BY-NC 4.0: no commercial use; assume the same for everything trained from it",
 )
 
 #: By name. Papers: Mnih et al. 2015; Espeholt et al. 2018 (arXiv 1802.01561); Yarats et al. 2021 (arXiv 2107.09645);
@@ -88,7 +87,7 @@ ARCHES = {
         "DrQ-v2's four convolutions, flat (Yarats 2021)", "pictures", 64, 1, 20_000, 28_640, 15, chosen=False
     ),
     "simple2dcnn": EncoderArch(
-        "drq's convolutions a frame, then a GRU or the mean", "clips", 64, 8, 256, 1_265_334, 15
+        "drq's convolutions per frame, then a GRU or the mean", "clips", 64, 8, 256, 1_265_334, 15
     ),
     "simple3dcnn": EncoderArch("four convolutions over space and time", "clips", 64, 8, 256, 1_246_688, 16),
     "r3d18": EncoderArch(
@@ -148,31 +147,32 @@ def _how_to_get(arch: str) -> FieldError:
 
 
 class EncoderSettings(TrainingSettings):
-    """What makes features of pictures: every observation that is not one row of numbers is read by one of its own."""
+    """The encoder that turns pictures into features; every observation other than a row of numbers has its own."""
 
     arch: str = Field(
-        "auto",
-        description="Which, by name; auto: nature for pictures, simple3dcnn for clips. docs/algorithms.md has all.",
+        "auto", description="Its name (see docs/algorithms.md); auto: nature for pictures, simple3dcnn for clips."
     )
     features: PositiveInt | None = Field(
-        None, description="Numbers that it makes of a picture, or of each camera's clip; left out: as many as is usual."
+        None, description="Number of features per picture, or per camera's clip; default: the encoder's own."
     )
     over_time: Literal["gru", "mean"] = Field(
-        "gru", description="How simple2dcnn reads a clip's frames together: mean is cheaper, and loses their order."
+        "gru", description="How simple2dcnn combines a clip's frames; mean is cheaper, but loses their order."
     )
-    pretrained: bool = Field(False, description="It must come from a file (weights); without one, which file is said.")
+    pretrained: bool = Field(
+        False, description="Require weights from a file; without one, the error names the file to download."
+    )
     weights: str | None = Field(
-        None, description="A file of weights: safetensors (or a folder with its shards), or a .pth of tensors alone."
+        None, description="Weights file: safetensors (or a folder of shards), or a .pth with only tensors."
     )
     weights_sha256: Sha256 | None = Field(
-        None, description="Of that file: filled in when a run begins, and part of what it is."
+        None, description="Checksum of that file, filled in when a run begins; later files must match."
     )
     freeze: bool | None = Field(
         None,
-        description="Leave it as it is: its features are made once and kept in place of frames. Left out: true where "
+        description="Do not train it: features are computed once and stored instead of frames; default: true if "
         "it comes from a file.",
     )
-    lr_scale: NotNegative = Field(1.0, description="Its part of the learning rate; one from a file bears 0.1.")
+    lr_scale: NotNegative = Field(1.0, description="Factor on its learning rate; 0.1 suits one from a file.")
 
     @model_validator(mode="after")
     def _they_fit_together(self) -> Self:
@@ -193,27 +193,24 @@ class EncoderSettings(TrainingSettings):
 
 
 class Network(TrainingSettings):
-    """The shapes of the nets."""
+    """The networks' shapes."""
 
     actor_hidden: Widths = Field((256, 256), description="Widths of the actor's hidden layers.")
     critic_hidden: Widths = Field((1024, 1024, 1024), description="Widths of each critic's hidden layers.")
-    activation: Literal["relu", "tanh"] = Field("relu", description="What stands between plain layers.")
+    activation: Literal["relu", "tanh"] = Field("relu", description="Activation between plain layers.")
     critic_net: CriticNet = Field(
         "mlp",
-        description="The critics' layers: mlp (plain), heads (plain, and an output layer of its own for each task) or "
-        "residual (blocks with layer normalisation, as many as critic_hidden has widths, which must be equal).",
+        description="The critics' layers: mlp (plain), heads (plain, with one output layer per task) or residual "
+        "(one block with layer normalisation per width in critic_hidden; widths must be equal).",
     )
 
     trunk: CountInt = Field(
         0,
-        description="Numbers that features are brought down to before the plain layers (linear, layer normalisation, "
-        "tanh: DrQ-v2's), of sac, td3 and drqv2; 0: none.",
+        description="Size to which features are reduced before the plain layers (linear, layer normalisation, "
+        "tanh, as in DrQ-v2), for sac, td3 and drqv2; 0: none.",
     )
-    encoder: EncoderSettings = Field(EncoderSettings(), description="What reads pictures.")
-    encoders: dict[str, str] = Field(
-        {},
-        description="Key of an observation → another arch than encoder's, or one for a row of numbers.",
-    )
+    encoder: EncoderSettings = Field(EncoderSettings(), description="The encoder of pictures.")
+    encoders: dict[str, str] = Field({}, description="Another arch by observation key, also for rows of numbers.")
 
     def freezes(self, key: str) -> bool:
         """Whether the encoder of `key`, which has one, learns nothing."""
@@ -262,14 +259,14 @@ class Network(TrainingSettings):
         if (state_alone or sees == "none") and not others:
             for name, value in encoder.model_dump(exclude_defaults=True).items():
                 if (name, value) not in usual.items():
-                    yield SettingFinding("the policy sees no pictures, and nothing reads it", (f"encoder.{name}",))
+                    yield SettingFinding("the policy sees no pictures, so nothing uses it", (f"encoder.{name}",))
             return
         if encoder.over_time != "gru" and {encoder.arch, *others.values()} <= {*ARCHES, AUTO} - {_OVER_TIME}:
-            yield SettingFinding(f"only {_OVER_TIME} reads it; set encoder.arch to that", ("encoder.over_time",))
+            yield SettingFinding(f"only {_OVER_TIME} uses it: set encoder.arch to that", ("encoder.over_time",))
         if encoder.freeze and "image" in others:
             yield SettingFinding(f"{others['image']} reads image (network.encoders), and learns", ("encoder.freeze",))
         if encoder.is_frozen and encoder.lr_scale != 1 and not others:
-            yield SettingFinding("the encoder is frozen, and learns nothing", ("encoder.lr_scale",))
+            yield SettingFinding("the encoder is frozen and learns nothing", ("encoder.lr_scale",))
 
     @property
     def widest(self) -> int:

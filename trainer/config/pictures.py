@@ -43,20 +43,16 @@ class PictureSettings(EnvSettings):
     DRAWN_STEP_S: ClassVar[float | None] = None
     """About what a step takes that is drawn by one camera, without a GPU; bench/rendering.py."""
 
-    observation: str = Field("state", description="What the policy sees: state, cameras, both or clips.")
-    cameras: tuple[str, ...] = Field((), description="Cameras whose pictures are seen; left out: the suite's usual.")
-    image_size: ImageSize = Field(64, description="Pixels of a side of each picture.")
-    frame_stack: StackSize = Field(
-        1, description=f"So many of the last frames are seen; left out: 1, of clips {CLIP_FRAMES}."
-    )
-    frame_stride: StackSize = Field(
-        1, description=f"Steps between two frames that are seen; left out: 1, of clips {CLIP_STRIDE}."
-    )
-    randomize_view: bool = Field(False, description="Draw light and the cameras' places anew for each episode.")
+    observation: str = Field("state", description="Input of the policy: state, cameras, both or clips.")
+    cameras: tuple[str, ...] = Field((), description="Cameras to see; default: the suite's.")
+    image_size: ImageSize = Field(64, description="Pixels per side of each picture.")
+    frame_stack: StackSize = Field(1, description=f"Number of last frames to see; default: 1, for clips {CLIP_FRAMES}.")
+    frame_stride: StackSize = Field(1, description=f"Steps between these frames; default: 1, for clips {CLIP_STRIDE}.")
+    randomize_view: bool = Field(False, description="Randomise lights and camera positions in each episode.")
     critic_sees: Literal["observation", "state"] = Field(
         "observation",
-        description="What critics see: the policy's observation, or the whole state, goal included; pictures are then "
-        "learned to be read by the policy's loss.",
+        description="Input of critics: the policy's observation, or the full state with the goal; encoders then "
+        "learn from the policy's loss.",
     )
 
     @property
@@ -104,9 +100,7 @@ class PictureSettings(EnvSettings):
 
     def findings(self) -> Iterator[SettingFinding]:
         if self.frame_stack == 1 and self.frame_stride > 1:
-            yield SettingFinding(
-                "it lies between several frames that are seen, and frame_stack is 1", ("frame_stride",)
-            )
+            yield SettingFinding("it needs several frames, and frame_stack is 1", ("frame_stride",))
 
     @property
     def draws_views(self) -> bool:

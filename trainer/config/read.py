@@ -165,7 +165,7 @@ def _foreign(letter: str) -> str:
     if letter not in _FOREIGN or not letter:
         return ""
     name = f"{unicodedata.name(letter).lower()} (U+{ord(letter):04X})"
-    return f"here is a {name}: type a straight quote, or an ordinary space, in its place"
+    return f"{name} found: type a straight quote or an ordinary space instead"
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

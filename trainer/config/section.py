@@ -65,15 +65,13 @@ BEGUN = object()
 
 
 class TrainingSection(BaseModel):
-    """What a user writes under `training`: every field may be left out, the preset fills it in. A name that one section
-    alone has may stand directly under `training`: `"batch_size": 256`, `"tasks": ["reach-v3"]`.
+    """The training. The preset fills in omitted fields. A field whose name occurs in only one section may stand
+    directly under `training`: `"batch_size": 256`.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    preset: str = Field(
-        DEFAULT_PRESET, description=f"The named set of values that fills in what is left out: {', '.join(PRESETS)}."
-    )
+    preset: str = Field(DEFAULT_PRESET, description="The named set of values for omitted fields; see Presets.")
 
     @field_validator("preset")
     @classmethod

@@ -57,7 +57,7 @@ class EnvSettings(TrainingSettings):
     MEASURES: ClassVar[tuple[str, ...]] = ()
     """What else is told of an episode that has ended: names of the numbers of its last `Outcome`."""
 
-    name: str = Field(description="The suite: metaworld, an installed package's, or package.module:Name.")
+    name: str = Field(description="The suite: one of this page's, an installed one, or package.module:Name.")
     tasks: tuple[str, ...] = Field(description="Tasks, in the order of their numbers.")
     horizon: PositiveInt = Field(description="Steps after which an episode is cut.")
 
@@ -140,11 +140,11 @@ class AlgorithmSettings(TrainingSettings):
     READS_STATE_ALONE: ClassVar[bool] = False
     """Whether it reads the numbers of a state as they are, and no pictures."""
 
-    name: str = Field(description="What learns: mtsac, an installed package's, or package.module:Name.")
+    name: str = Field(description="The algorithm: one of this page's, an installed one, or package.module:Name.")
     shards: Annotated[int, Field(ge=1, le=256)] = Field(
         1,
-        description="Parts of each update whose gradients are computed one by one, so that several processes may share "
-        "them (docs/cluster.md); any number of processes that divides it trains the same numbers.",
+        description="Parts of each update, computed separately so that ranks can share them; the number of ranks "
+        "does not change the result (docs/cluster.md).",
     )
 
     def findings(self, env: EnvSettings, network: Network, num_envs: int, total_steps: int) -> Iterator[SettingFinding]:
@@ -177,18 +177,20 @@ class OnPolicySettings(AlgorithmSettings):
     NETWORK: ClassVar[Mapping[str, Any]] = {"actor_hidden": (64, 64), "critic_hidden": (64, 64), "activation": "tanh"}
     NUM_ENVS: ClassVar[int] = 8
 
-    rollout_steps: PositiveInt = Field(256, description="Steps of each environment that are learned from together.")
-    gamma: Share = Field(0.99, description="The discount a step.")
+    rollout_steps: PositiveInt = Field(256, description="Steps of each environment per rollout.")
+    gamma: Share = Field(0.99, description="Discount factor per step.")
     gae_lambda: Share = Field(
-        0.95, description="How far advantages look ahead: 0 is one step, 1 the whole rollout (Schulman et al. 2016)."
+        0.95, description="Lambda of generalised advantage estimation (Schulman et al. 2016): 0 looks one step ahead."
     )
-    entropy_coef: NotNegative = Field(0.0, description="What the entropy of the policy counts in the loss.")
-    value_coef: NotNegative = Field(0.5, description="What the error of the values counts in the loss.")
-    grad_clip: NotNegative = Field(0.5, description="Largest gradient norm of all nets together; 0 does not clip.")
-    normalise_obs: bool = Field(True, description="Bring observations to mean 0 and deviation 1, by all seen so far.")
+    entropy_coef: NotNegative = Field(0.0, description="Weight of the policy's entropy in the loss.")
+    value_coef: NotNegative = Field(0.5, description="Weight of the value error in the loss.")
+    grad_clip: NotNegative = Field(0.5, description="Maximum gradient norm of all networks together; 0: no clipping.")
+    normalise_obs: bool = Field(
+        True, description="Normalise observations to mean 0 and deviation 1 over all seen so far."
+    )
     normalise_reward: bool = Field(True, description="Divide rewards by the deviation of their discounted sum.")
     learning_rate_steps: FallingSteps = Field(
-        0, description="Steps over which the learning rate falls to 0, in a line; total: total_steps; 0: it stays."
+        0, description="Steps over which the learning rate falls linearly to 0; total: total_steps; 0: constant."
     )
 
     def findings(self, env: EnvSettings, network: Network, num_envs: int, total_steps: int) -> Iterator[SettingFinding]:
@@ -200,7 +202,7 @@ class OnPolicySettings(AlgorithmSettings):
             yield SettingFinding(FieldError("network.trunk-of-off-policy", trunk=network.trunk, algorithm=self.name))
         falling, rollout = self.learning_rate_steps, self.rollout_steps * num_envs
         if falling != "total" and 0 < falling < total_steps:
-            zero = f"the learning rate is 0 from step {falling:,} on, and nothing is learned until {total_steps:,}"
+            zero = f"the learning rate is 0 from step {falling:,} on, so nothing is learned until {total_steps:,}"
             yield SettingFinding(f'{zero} (total_steps); "total" falls until there', ("learning_rate_steps",))
         if rollout > -(-total_steps // num_envs) * num_envs:
             long = f"a rollout is {rollout:,} steps of all environments, {_unlearned(total_steps)}"
@@ -211,28 +213,27 @@ class OffPolicySettings(AlgorithmSettings):
     """Of an algorithm that learns from kept transitions, its own or not: only such ones take contributions."""
 
     VERSION: ClassVar[str] = "2"
-    batch_size: PositiveInt = Field(512, description="Transitions an update learns from, shared by the tasks.")
-    buffer_size: PositiveInt = Field(2_000_000, description="Transitions kept for replay, all tasks together.")
-    random_steps: CountInt = Field(10_000, description="First steps, taken at random and without updates.")
+    batch_size: PositiveInt = Field(512, description="Transitions per update, divided among the tasks.")
+    buffer_size: PositiveInt = Field(2_000_000, description="Transitions in the replay, all tasks together.")
+    random_steps: CountInt = Field(10_000, description="Initial steps with random actions and no updates.")
     # Above 64 an update count a step is a typing error: published agents use at most 8.
     updates_per_step: Annotated[float, Field(gt=0, le=64)] = Field(
-        0.1, description="Updates a transition; 0.1 is one in ten."
+        0.1, description="Updates per transition; 0.1 is one update for ten transitions."
     )
     precision: Literal["float32", "bf16"] = Field(
         "float32",
-        description="What the products of an update are computed in: bf16 rounds what goes into them to bfloat16, for "
-        "GPUs that are faster so; nets, moments, targets, acting and checkpoints stay float32.",
+        description="Precision of matrix products in updates; bf16 is faster on recent GPUs, everything else "
+        "stays float32.",
     )
     demos: str | None = Field(
-        None,
-        description="A folder of demonstrations with rewards (`trainer demos`), learned from beside the run's own.",
+        None, description="Folder of demonstrations with rewards (`trainer demos`) to learn from in addition."
     )
     # Half is RLPD's (Ball et al. 2023, arXiv 2302.02948); above it a run's own rows would be the smaller part.
     demos_share: Annotated[float, Field(gt=0, le=0.5)] = Field(
-        0.5, description="Their part of each batch; friends' rows come off it where half would not be the run's own."
+        0.5, description="Share of demonstrations in each batch; with contributed rows at most half."
     )
     demos_sha256: Sha256 | None = Field(
-        None, description="Of the demonstrations: filled in when a run begins, and part of what it is."
+        None, description="Checksum of the demonstrations, filled in when a run begins; it cannot change."
     )
 
     @property
@@ -256,14 +257,14 @@ class OffPolicySettings(AlgorithmSettings):
         if (reach := env.frames_seen) and (error := self.short_of_frames(tasks, num_envs, reach)):
             yield SettingFinding(error, ("algorithm", "buffer_size"), size, loads=True)
         if self.random_steps >= -(-total_steps // num_envs) * num_envs:
-            first = f"the first {self.random_steps:,} steps are without updates"
+            first = f"the first {self.random_steps:,} steps have no updates"
             yield SettingFinding(f"{first}, {_unlearned(total_steps)}", ("random_steps",))
         why: dict[str, str] = {}
         if getattr(self, "critic_loss", "") == "squared":
-            words = "only critic_loss categorical reads it, and this one is squared"
+            words = "only critic_loss categorical uses it, and this one is squared"
             why = dict.fromkeys(("value_limit", "value_bins"), words)
         if self.demos is None:
-            why["demos_share"] = "there are no demonstrations (demos)"
+            why["demos_share"] = "no demonstrations are set (demos)"
         yield from (
             SettingFinding(why[name], (name,)) for name in self.model_dump(include=set(why), exclude_defaults=True)
         )
@@ -290,37 +291,30 @@ class OffPolicySettings(AlgorithmSettings):
 
 
 class GroupSettings(TrainingSettings):
-    """What slots of one run that train the same, but for the seed, give each other: docs/groups.md. It decides no
-    number of a slot alone, so it is no part of a training's identity.
-    """
+    """Sharing between slots of one run that differ only by seed (docs/groups.md). It may change during a run."""
 
     rows: bool = Field(
-        False,
-        description="Give the other slots one in `every` finished episodes, and learn from theirs; off-policy only.",
+        False, description="Give the other slots one in `every` episodes, and learn from theirs; off-policy only."
     )
     share: Annotated[float, Field(gt=0, le=MOST_FOREIGN)] = Field(
-        0.3,
-        description="The most of a batch that the other slots' rows make up. With contributors' rows it is never more "
-        "than one half.",
+        0.3, description="Maximum share of other slots' rows in a batch; with contributed rows at most one half."
     )
     every: PositiveInt = Field(
-        7, description="One in so many finished episodes is given: 7 is enough for a share of 0.3 among four."
+        7, description="One in this many episodes is given; 7 suffices for a share of 0.3 among four slots."
     )
     adopt: bool = Field(
         False,
-        description="Take over what another slot has learned, where that solved a tenth more at two evaluations in a "
-        "row; slot 0 never does.",
+        description="Adopt another slot's learner if it solved a tenth more in two evaluations in a row; slot 0 "
+        "never does.",
     )
 
     mix: bool = Field(
-        False,
-        description="Move the nets a little towards the mean of the other slots' now and then; needs init_seed, and is "
-        "an experiment.",
+        False, description="Experimental: move the networks regularly towards the mean of all slots; needs init_seed."
     )
     mix_every: PositiveInt = Field(
         1_000,
-        description="Updates between two averages. The others' nets are those of their newest checkpoints, so more "
-        "often than checkpoint_interval brings nothing.",
+        description="Updates between two moves; networks come from the newest checkpoints, so more often than "
+        "checkpoint_interval is useless.",
     )
 
     @property

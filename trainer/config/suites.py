@@ -51,7 +51,7 @@ def checked_tasks(names: Sequence[str]) -> tuple[str, ...]:
 
 
 class Metaworld(PictureSettings):
-    """Meta-World v3, with the goal visible and reward version v2 (McLean et al. 2025)."""
+    """Meta-World v3 with the goal visible and reward version v2 (McLean et al. 2025)."""
 
     KNOWN_CAMERAS: ClassVar[tuple[str, ...]] = (
         "topview", "corner", "corner2", "corner3", "corner4", "behindGripper", "gripperPOV",
@@ -70,13 +70,13 @@ class Metaworld(PictureSettings):
     name: Literal["metaworld"] = Field("metaworld", description=EnvSettings.model_fields["name"].description)
     observation: Observation = Field(
         "state",
-        description="What the policy sees: state (39 numbers), cameras (pictures alone), both (pictures, and the "
-        "hand's place and the gripper's opening, without a goal) or clips (as both, over time: for encoders of video).",
+        description="Input of the policy: state (39 numbers), cameras (pictures), both (pictures, hand position "
+        "and gripper opening) or clips (as both, several frames: for video encoders).",
     )
-    benchmark: str | None = Field(None, exclude=True, description="MT10 or MT50; not together with tasks.")
-    tasks: tuple[str, ...] = Field(MT10, description="Meta-World v3 task names; not together with benchmark.")
+    benchmark: str | None = Field(None, exclude=True, description="MT10 or MT50; not with tasks.")
+    tasks: tuple[str, ...] = Field(MT10, description="Names of Meta-World v3 tasks; not with benchmark.")
     horizon: Annotated[int, Field(ge=1, le=MAX_HORIZON)] = Field(
-        MAX_HORIZON, description="Steps after which an episode is cut; Meta-World allows 500."
+        MAX_HORIZON, description="Steps after which an episode is truncated; at most 500."
     )
 
     @model_validator(mode="before")
@@ -102,7 +102,7 @@ class Metaworld(PictureSettings):
 
 
 class Arm(PictureSettings):
-    """An arm of seven joints whose hand is to be at a place when the episode ends (docs/environments.md)."""
+    """A robot arm with seven joints that must hold its hand at a goal (docs/environments.md)."""
 
     KNOWN_CAMERAS: ClassVar[tuple[str, ...]] = ("front", "side", "top")
     USUAL_CAMERAS: ClassVar[tuple[str, ...]] = ("front", "side", "top")
@@ -118,35 +118,35 @@ class Arm(PictureSettings):
 
     name: Literal["arm"] = Field("arm", description=EnvSettings.model_fields["name"].description)
     tasks: Annotated[tuple[Literal["reach"], ...], Field(min_length=1, max_length=1)] = Field(
-        ("reach",), description="The one task there is."
+        ("reach",), description="The only task."
     )
     # Noise of a whole episode is drawn at its start.
     horizon: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        100, description="Steps of 50 ms after which an episode is cut."
+        100, description="Steps of 50 ms after which an episode is truncated."
     )
     goals: Literal["workspace", "box", "fixed"] = Field(
         "workspace",
-        description="Where goals lie: workspace (anywhere that the arm reaches), box (within 15 cm of where the hand "
-        "rests, FetchReach's way) or fixed (one place).",
+        description="Where goals lie: workspace (anywhere within reach), box (within 15 cm of the resting hand, "
+        "as in FetchReach) or fixed (one place).",
     )
     reward: Literal["dense", "tanh", "sparse"] = Field(
         "dense",
-        description="dense: -d + 1 within 5 cm - 0.01 |a|², for hand and goal d metres apart; tanh: 1 - tanh(5 d); "
-        "sparse: 0 within 5 cm, else -1.",
+        description="dense: -d - 0.01 |a|², plus 1 within 5 cm (d: metres from hand to goal); tanh: 1 - tanh(5 "
+        "d); sparse: 0 within 5 cm, else -1.",
     )
     observation: Literal["state", "legacy", "cameras", "both", "clips"] = Field(
         "state",
-        description="What the policy sees: state (25 numbers), legacy (8, the distance and the joints' angles, which "
-        "do not say where the goal is), cameras (pictures alone), both (pictures, and the arm's own 18 numbers, "
-        "without a goal) or clips (as both, over time: for encoders of video).",
+        description="Input of the policy: state (25 numbers), legacy (8: distance and joint angles, without the "
+        "goal's place), cameras (pictures), both (pictures and the arm's own 18 numbers) or clips (as"
+        " both, several frames: for video encoders).",
     )
     end_on_success: bool = Field(
         False,
-        description="End an episode when the hand is within 5 cm; its reward is then paid for all steps that are left.",
+        description="End an episode once the hand is within 5 cm, with that step's reward paid for all remaining "
+        "steps.",
     )
     randomize: bool = Field(
-        False,
-        description="Draw masses, gains, damping, a delay of the actions and noise of the seen goal for each episode.",
+        False, description="Randomise masses, gains, damping, action delay and noise of the seen goal in each episode."
     )
 
     @property
@@ -163,7 +163,7 @@ _WORD = re.compile(r"[\w-]*", re.ASCII)
 
 
 class Gymnasium(PictureSettings):
-    """Any environment that has Gymnasium's interface: docs/environments.md."""
+    """Any environment with Gymnasium's interface (docs/environments.md)."""
 
     VERSION: ClassVar[str] = "1"
     #: Pictures may be part of what it gives; it alone knows its cameras and lights.
@@ -172,25 +172,24 @@ class Gymnasium(PictureSettings):
     name: Literal["gymnasium"] = Field("gymnasium", description=EnvSettings.model_fields["name"].description)
     observation: Observation = Field(
         "state",
-        description="What the policy sees: state (what the environment gives, pictures too), cameras (what it "
-        "renders), both, or clips (both, over time: for encoders of video; where it gives pictures itself, of those).",
+        description="Input of the policy: state (the environment's observation), cameras (its rendering), both, "
+        "or clips (both, several frames: for video encoders; of its own pictures if it gives some).",
     )
     # None: only the environment knows how large its pictures are.
     image_size: ImageSize | None = Field(  # type: ignore[assignment]
         None,
-        description="Pixels of a side of each picture, the means of what lies under them; left out: 64 of what it "
-        "renders, and as they are of those that it gives.",
+        description="Pixels per side of each picture, each the mean of the pixels it covers; default: 64 for "
+        "renderings, the original size for its own pictures.",
     )
     id: str = Field(
-        description="CartPole-v1 or any other id; module:Env-v0, where the module registers it; or package.module:Name "
-        "of a class or function that makes it."
+        description="An id such as CartPole-v1; module:Env-v0 if the module registers it; or package.module:Name "
+        "of a class or function that creates it."
     )
-    kwargs: dict[str, JsonValue] = Field({}, description="What it is made with: gymnasium.make(id, **kwargs).")
-    tasks: tuple[str, ...] = Field((), description="What its one task is called; left out: as the id ends.")
+    kwargs: dict[str, JsonValue] = Field({}, description="Arguments of gymnasium.make(id, **kwargs).")
+    tasks: tuple[str, ...] = Field((), description="Name of its only task; default: the end of the id.")
     #: The longest episode of Gymnasium's robots. The spec's own limit is not known on a login node.
     horizon: PositiveInt = Field(
-        1000,
-        description="Steps after which an episode is cut, where its own limit does not cut it sooner.",
+        1000, description="Steps after which an episode is truncated, unless its own limit is lower."
     )
 
     @field_validator("cameras", "randomize_view")
@@ -228,7 +227,7 @@ class Gymnasium(PictureSettings):
 
     def distrusted(self) -> str | None:
         if ":" in self.id:
-            return f"id is {self.id!r}: a module that its writer names is not imported here"
+            return f"id is {self.id!r}: foreign modules are not imported here"
         for key, value in self.kwargs.items():
             is_plain = (
                 _WORD.fullmatch(value) if isinstance(value, str) else value is None or isinstance(value, int | float)

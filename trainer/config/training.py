@@ -75,85 +75,86 @@ class Training(TrainingSettings):
     Its dump is a section that a user might have written, and resolves to itself.
     """
 
-    preset: str = Field(description="The named set of values that fills in what is left out.")
-    env: Annotated[SerializeAsAny[EnvSettings], _of_its_class(SUITES)] = Field(description="What is acted in.")
+    preset: str = Field(description="The named set of values for omitted fields.")
+    env: Annotated[SerializeAsAny[EnvSettings], _of_its_class(SUITES)] = Field(
+        description="The environment to train in."
+    )
     algorithm: Annotated[SerializeAsAny[AlgorithmSettings], _of_its_class(ALGORITHMS)] = Field(
-        description="What learns."
+        description="The learning algorithm."
     )
     network: Network = Network()
-    group: GroupSettings = Field(GroupSettings(), description="What slots of one run give each other.")
-    total_steps: PositiveInt = Field(2_000_000, description="Train until this many transitions were made.")
+    group: GroupSettings = Field(GroupSettings(), description="Sharing between slots of one run.")
+    total_steps: PositiveInt = Field(2_000_000, description="Number of transitions (environment steps) to train for.")
     num_envs: PositiveInt = Field(
-        description="Environments stepped together; left out: one a task; PPO and A2C: 8 at least."
+        description="Environments stepped together; default: one per task, at least 8 for PPO and A2C."
     )
-    device: Device = Field("auto", description="Where the nets live: auto, cpu, cuda or mps.")
+    device: Device = Field("auto", description="Device of the networks.")
     replay_on: Literal["host", "device"] = Field(
         "host",
-        description="Where the replay of states lies: in the machine's memory, or on the learner's device, from which "
-        "batches are then drawn without a copy; no number differs.",
+        description="Where the replay of states is stored: in memory, or on the learner's device, which saves "
+        "copies. The results are the same.",
     )
     seed: Annotated[int, Field(ge=0, lt=SEEDS)] = Field(
-        0, description="The seed of everything random; slot k of a run trains seed + k, and every experiment seed."
+        0, description="Random seed; slot k of a run uses seed + k; experiments use the same seed."
     )
     init_seed: Annotated[int, Field(ge=0, lt=SEEDS)] | None = Field(
-        None,
-        description="The seed of the nets' first values, and of nothing else, the same for all slots; left out: seed.",
+        None, description="Seed of the networks' initial values only, the same for all slots; default: seed."
     )
-    checkpoint_interval: PositiveInt = Field(10_000, description="Steps between two checkpoints.")
-    max_runtime_seconds: Positive | None = Field(None, description="Hand over after this long, whatever the walltime.")
+    checkpoint_interval: PositiveInt = Field(10_000, description="Steps between checkpoints.")
+    max_runtime_seconds: Positive | None = Field(None, description="Hand over after this time, whatever the walltime.")
     num_workers: CountInt | None = Field(
         None,
-        description="Processes that step the environments (threads, where C does); 0: in the trainer itself; left out: "
-        "by the CPUs, and by what a step takes.",
+        description="Processes (threads for C simulators) that step environments; 0: the trainer itself; default:"
+        " chosen by CPUs and step time.",
     )
-    threads: PositiveInt = Field(1, description="Torch threads of the learner; exact resumes need 1.")
+    threads: PositiveInt = Field(1, description="Torch threads of the learner; resume is exact only with 1.")
     cuda_graph: bool = Field(
-        False, description="On an NVIDIA GPU, launch an update's kernels all at once; `trainer autotune` tries it."
+        False, description="On an NVIDIA GPU, launch each update as one CUDA graph; `trainer autotune` tries it."
     )
-    metrics_interval: PositiveInt = Field(1_000, description="Steps that one row of metrics sums up.")
+    metrics_interval: PositiveInt = Field(1_000, description="Steps per row of metrics.")
     evaluation_interval: CountInt = Field(
         200_000,
-        description="Evaluate at the first checkpoint past each multiple of this many steps; 0: only at the end.",
+        description="Evaluate at the first checkpoint after each multiple of this number of steps; 0: only at the end.",
     )
-    evaluation_goals: GoalCount = Field(50, description="Fixed goals a task in an evaluation; 0: never.")
+    evaluation_goals: GoalCount = Field(50, description="Fixed goals per task in an evaluation; 0: no evaluations.")
     evaluation_unseen_goals: GoalCount = Field(
-        50, description="As many goals a task more that were not trained on, reported beside the others."
+        50, description="Additional goals per task that were not trained on, reported separately."
     )
     averaging: Annotated[float, Field(ge=0, lt=1)] = Field(
         0.999,
-        description="How much of the moving average of the actor's weights each update keeps; the average is saved, "
-        "published and evaluated beside the actor, and nothing learns from it; 0: there is none.",
+        description="Decay of the moving average of the actor's weights, which is saved, published and evaluated "
+        "beside the actor; 0: none.",
     )
     # Every 1,000 updates is every few seconds at the rates that cluster nodes reach: fresh, and cheap (one small file).
     publish_interval: CountInt = Field(
-        1_000, description="Updates after which the policy is published for other machines; 0: only with checkpoints."
+        1_000, description="Updates between publications of the policy; 0: only with checkpoints."
     )
     # Off-policy learning bears old experience; a tenth of a usual run of 2M steps is where it stops to be worth it.
     contribution_max_lag: CountInt = Field(
-        200_000, description="Oldest policy, in steps behind, whose experience is still taken from other machines."
+        200_000, description="Oldest policy, in steps behind, whose contributed experience is accepted."
     )
     contribution_check_share: Share = Field(
-        0.1, description="Part of other machines' segments that is simulated again before its rows are taken."
+        0.1, description="Share of contributed segments that is simulated again before it is accepted."
     )
     contribution_rollback: Literal["auto", "ask", "never"] = Field(
         "ask",
-        description="Where rows that were not true have been learned from: ask says how to go back to a checkpoint "
-        "from before, auto does it, never says nothing.",
+        description="If false rows were learned: ask names the command that returns to an earlier checkpoint, "
+        "auto returns, never does nothing.",
     )
     trusted_contributors: tuple[ContributorName, ...] = Field(
         (),
-        description="Contributors who are believed without a check. Where an environment cannot be repeated, "
-        "nobody else is.",
+        description="Contributors accepted without a check; the only ones if the environment cannot be simulated "
+        "again.",
     )
-    keep_checkpoints: PositiveInt = Field(3, description="Newest checkpoints kept complete, to resume from.")
-    keep_milestones: CountInt = Field(10, description="Older checkpoints of which the nets are kept.")
+    keep_checkpoints: PositiveInt = Field(3, description="Number of newest checkpoints kept complete, to resume from.")
+    keep_milestones: CountInt = Field(10, description="Number of older checkpoints whose networks are kept.")
     stream: bool = Field(
-        True, description="Its agents may be watched while they train; nothing is sent while nobody watches."
+        True, description="Let the viewer show agents during training; nothing is sent while nobody watches."
     )
     stream_port: Annotated[int, Field(ge=1, le=65_535)] = Field(
         9999, description="Port of the viewer's page on your laptop."
     )
-    stream_top_k: PositiveInt = Field(2, description="How many agents the viewer shows: those with the best scores.")
+    stream_top_k: PositiveInt = Field(2, description="Number of best-scoring agents that the viewer shows.")
 
     @model_validator(mode="after")
     def _sections_fit_together(self) -> Self:
@@ -162,7 +163,7 @@ class Training(TrainingSettings):
             if isinstance(what, FieldError) and not loads:
                 raise what
         if not self.uses_experience:
-            alone = f"{self.algorithm.name} learns from its own steps alone"
+            alone = f"{self.algorithm.name} is on-policy"
             if self.replay_on == "device":
                 raise refused(("replay_on",), FieldError("replay.none-kept", alone=alone), self.replay_on)
             for way in self.group.ways[:1]:
@@ -217,7 +218,7 @@ class Training(TrainingSettings):
     def off_policy(self) -> OffPolicySettings:
         """The algorithm's settings where it learns from kept transitions. Errors: TypeError where it does not."""
         if not isinstance(self.algorithm, OffPolicySettings):
-            raise TypeError(f"{self.algorithm.name} learns from its own steps alone")
+            raise TypeError(f"{self.algorithm.name} is on-policy")
         return self.algorithm
 
     @property

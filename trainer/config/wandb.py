@@ -12,18 +12,18 @@ WandbName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^/\\#
 
 
 class WandbSection(BaseModel):
-    """Weights & Biases: whether jobs send their curves there, and where. Variables of the environment are stronger."""
+    """Where jobs send curves to Weights & Biases. Environment variables take precedence."""
 
     # A user called 123 is a name all the same.
     model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
 
     mode: Literal["online", "offline", "disabled"] | None = Field(
         None,
-        description="online: curves are sent while it trains; offline: `trainer wandb` and `wandb sync` send them "
-        "afterwards; default: WANDB_MODE, else disabled.",
+        description="online: send curves during training; offline: send them later with `trainer wandb` and "
+        "`wandb sync`; default: WANDB_MODE, else disabled.",
     )
     project: WandbName | None = Field(None, description='Project; default: WANDB_PROJECT, else "anchorleg".')
-    entity: WandbName | None = Field(None, description="User or team; default: WANDB_ENTITY, else whose key it is.")
+    entity: WandbName | None = Field(None, description="User or team; default: WANDB_ENTITY, else the key's owner.")
     group: WandbName | None = Field(None, description="Group of the slots' runs; default: the run's id.")
     tags: tuple[Annotated[str, Field(pattern=r"^[^,\x00-\x1f]{1,64}$")], ...] = Field(
         (), description="Tags of each run."

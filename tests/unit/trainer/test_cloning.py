@@ -99,7 +99,7 @@ def test_the_command_leaves_a_policy_and_an_encoder_for_the_next_one(demos, tmp_
     fit(demos.folder, tmp_path / "second.safetensors", steps=2, batch_size=4, measure_every=2, as_json=True, **places)
     about = json.loads(capsys.readouterr().out)["about"]
     assert about["weights_sha256"] == hashlib.sha256((tmp_path / "made/w.safetensors").read_bytes()).hexdigest()
-    assert "CC-BY-NC 4.0: not for commercial use" in about["weights_licence"]
+    assert "CC-BY-NC 4.0: no commercial use" in about["weights_licence"]
 
 
 @pytest.mark.long

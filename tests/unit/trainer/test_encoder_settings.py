@@ -44,7 +44,7 @@ def test_the_config_of_the_page_is_one():
 
 
 def test_the_licence_of_published_weights_is_told_where_a_file_is_used():
-    assert "CC-BY-NC 4.0: not for commercial use" in str(licence_note("timesformer", "w.bin"))
+    assert "CC-BY-NC 4.0: no commercial use" in str(licence_note("timesformer", "w.bin"))
     assert "Kinetics-400" in str(licence_note("r3d18", "w.pth"))
     assert licence_note("r3d18", None) is None
     assert licence_note("nature", "fitted.safetensors") is None
