@@ -90,7 +90,7 @@ def unit_text(agent: Agent) -> bytes:
     without_variables = ":" if any("$" in word for word in agent.program) else ""
     variables = [f"Environment={_quoted(f'{name}={value}')}" for name, value in sorted(agent.environment.items())]
     lines = [
-        "[Unit]", "Description=Anchorleg: policies in, experience out", "StartLimitIntervalSec=120",
+        "[Unit]", "Description=Anchorleg: fetch policies, send experience", "StartLimitIntervalSec=120",
         "StartLimitBurst=5", "", "[Service]", f"ExecStart={without_variables}{' '.join(map(_quoted, agent.program))}",
         *variables, "Restart=on-failure", "RestartSec=5", f"Nice={NICE}", "IOSchedulingClass=idle", "", "[Install]",
         "WantedBy=default.target",

@@ -32,12 +32,12 @@ _NETWORK = re.compile(r"nfs\d?|cifs|smb\w*|afpfs|afs|lustre|gpfs|beegfs|ceph|9p|
 _ASK_FOR_KEY = "ask the site for the fingerprint of its host key, then run `syncd setup` again"
 #: What a person does about each kind of error of a login.
 _ADVICE = {
-    "ConfigError": "mend what is named",
-    "UnreachableError": "look at the network, then run this again; `syncd watch` tries again by itself",
+    "ConfigError": "correct what is named",
+    "UnreachableError": "check the network, then run this again; `syncd watch` retries by itself",
     "HostKeyError": _ASK_FOR_KEY,
-    "LoginRefusedError": "do not try often: a few refusals are a ban at many sites",
+    "LoginRefusedError": "do not try often: many sites ban after a few refusals",
     "SecondFactorError": "open that connection, then run this again",
-    "RemoteError": "install the same version of Anchorleg on both sides; `syncd setup` finds it and the folder",
+    "RemoteError": "install the same version of Anchorleg on both sides; `syncd setup` then finds it and the folder",
     "StorageError": "free space, or choose another folder",
 }
 
@@ -134,7 +134,7 @@ def _visited(remote: Remote, name: str) -> Visit:
 
 
 def _config(facts: LaptopFacts) -> Judgement:
-    kept = f"as {facts.settings_file} has it" if facts.stored else "as it was typed"
+    kept = f"as {facts.settings_file} has it" if facts.stored else "as typed"
     return ok(f"{facts.remote}, mirrored in {facts.folder} ({kept})")
 
 
@@ -144,11 +144,11 @@ def _host_key(facts: LaptopFacts) -> Judgements:
     key = facts.host_key
     match key.state:
         case "known":
-            return ok(f"{key.fingerprint}, as it was pinned")
+            return ok(f"{key.fingerprint}, as stored")
         case "hidden":
             return ok(f"{key.fingerprint or 'known to ssh'}; {key.sentence}")
         case "unknown":
-            return problem(f"the host shows {key.fingerprint}, and nothing is known of it here", _ASK_FOR_KEY)
+            return problem(f"the host shows {key.fingerprint}, which is not known here", _ASK_FOR_KEY)
         case "changed":
             return problem(key.sentence, _ASK_FOR_KEY)
         case _:
@@ -158,10 +158,10 @@ def _host_key(facts: LaptopFacts) -> Judgements:
 def _login(facts: LaptopFacts) -> Judgement:
     visit = facts.visit
     if visit is None:
-        return warning("not tried: the host key comes first")
+        return warning("not tried, because the host key comes first")
     if visit.error:
         return problem(visit.sentence, _ADVICE.get(visit.error, ""))
-    version = f" (anchorleg {visit.version} over there)" if visit.version is not None else ""
+    version = f" (anchorleg {visit.version} there)" if visit.version is not None else ""
     return ok(f"works by {visit.transport}; {counted(visit.policies, 'policy', 'policies')} on offer{version}")
 
 
@@ -182,20 +182,20 @@ def _inbox(facts: LaptopFacts) -> Judgements:
         return None
     if visit.contributor is None:
         advice = "to send experience, ask for a key of your own, or to be let into the folder's group"
-        return warning("the other side has none for us: we only fetch", advice)
-    return ok(f"ours is {visit.contributor}; `syncd status` says what became of what was sent")
+        return warning("the other side has none for this machine, so it only fetches", advice)
+    return ok(f"ours is {visit.contributor}; `syncd status` shows how much was accepted")
 
 
 def _disk(facts: LaptopFacts) -> Judgement:
     known = [count for count in (facts.free_bytes, facts.quota_left_bytes) if count is not None]
-    found = f"{sized(min(known))} free" if known else "its free space is not told"
+    found = f"{sized(min(known))} free" if known else "its free space is unknown"
     if facts.filesystem:
         found += f" ({facts.filesystem})"
     if known and min(known) < LOW_SPACE_BYTES:
         level = Level.PROBLEM if min(known) < NO_SPACE_BYTES else Level.WARNING
         return Judgement(level, found, "free space here, or choose another folder with `syncd setup --folder`")
     if _NETWORK.fullmatch(facts.filesystem):
-        advice = "a mirror, and its lock, are made for a disk of this machine: `syncd setup --folder` names another"
+        advice = "a mirror and its lock need a local disk: choose another folder with `syncd setup --folder`"
         return warning(found, advice)
     return ok(found)
 

@@ -112,7 +112,7 @@ def publish(
     manifest = Manifest(**fields, format=FORMAT, blob=own.blob, encoder=encoder.blob if encoder else None).sealed()
     sealed = manifest.to_bytes()
     if len(sealed) > MAX_MANIFEST_BYTES:
-        raise ValueError(f"the manifest has {len(sealed)} bytes; {MAX_MANIFEST_BYTES} is the most: fewer golden rows")
+        raise ValueError(f"the manifest has {len(sealed)} bytes, more than {MAX_MANIFEST_BYTES}: use fewer golden rows")
     make_shared_folder(place.manifests)
     if encoder is not None:
         _have(place, encoder)
@@ -148,7 +148,7 @@ def _make_visible(place: SlotPlace, manifest: Manifest, sealed: bytes) -> None:
             raise
         made = True  # linked, only the last fsync failed: readers may have it already, so it is published
     if not made and path.read_bytes() != sealed:
-        raise FileExistsError(errno.EEXIST, "this version was published with other content", str(path))
+        raise FileExistsError(errno.EEXIST, "this version was already published with other contents", str(path))
     hint = hinted(place)
     if hint is None or hint < manifest.version:  # a ghost of an older attempt must not turn the hint back
         try:

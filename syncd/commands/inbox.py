@@ -63,7 +63,7 @@ def drop(contributor: WhoOption, shared: SharedOption = Path(), yes: YesOption =
     """
     inbox = _inbox(_shared(shared), contributor)
     if inbox.is_dropped:
-        print(f"{inbox.who} is dropped already")
+        print(f"{inbox.who} is already dropped")
     elif not yes and not _confirmed(inbox):
         print("nothing was changed")
         return
@@ -73,7 +73,7 @@ def drop(contributor: WhoOption, shared: SharedOption = Path(), yes: YesOption =
         raise StorageError("contributor.unfinished", path=error.filename, why=error.strerror) from error
     print(
         f"{inbox.who} is dropped; {moved} waiting segments went to {inbox.path / 'quarantine'}\n"
-        "a learner that runs takes out the rows that it has at its next step\n"
+        "running learners remove its rows at their next step\n"
         f"undo: syncd readmit --contributor {inbox.who} --shared {shlex.quote(str(shared.absolute()))}"
     )
 
@@ -85,7 +85,7 @@ def readmit(contributor: WhoOption, shared: SharedOption = Path()) -> None:
         was_out = inbox.readmit()
     except OSError as error:
         raise StorageError("storage.unwritable", path=error.filename, why=error.strerror) from error
-    print(f"{inbox.who} is welcome again" if was_out else f"{inbox.who} was neither dropped nor held")
+    print(f"{inbox.who} is accepted again" if was_out else f"{inbox.who} was neither dropped nor held")
 
 
 def _shared(path: Path) -> Shared:
@@ -109,7 +109,7 @@ def _confirmed(inbox: Inbox) -> bool:
     if not sys.stdin.isatty():
         raise ConfigError("contributor.no-terminal", name=inbox.who)
     waiting = inbox.usage("new").segments
-    question = f"Drop {inbox.who}, in all runs of this folder? {waiting} segments wait, and go to quarantine"
+    question = f"Drop {inbox.who}, in all runs of this folder? {waiting} waiting segments will go to quarantine"
     return typer.confirm(question, default=False)
 
 

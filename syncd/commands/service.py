@@ -83,7 +83,7 @@ def agent_status(as_json: JsonOption = False) -> None:
     elif not state.installed:
         say("syncd is not installed in the background; `syncd install [REMOTE] [DIR]` does it")
     else:
-        print(f"syncd {f'runs (pid {state.pid})' if state.running else 'does not run now'}")
+        print(f"syncd {f'runs (pid {state.pid})' if state.running else 'is not running'}")
         print(f"{state.manager}: {state.detail} · {state.file}\nlog: {state.log}")
 
 

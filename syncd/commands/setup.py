@@ -82,7 +82,7 @@ def _connect(
     if command is not None and not is_absolute_path(command):
         raise ConfigError("survey.relative-command", command=command)
     own = keys.ensure_key(user_path(key).absolute() if key else place.key or home_folder() / ".ssh" / "id_ed25519")
-    _step("key", f"{short_path(own.path)} " + ("(new, without a passphrase)" if own.made else "(was there)"))
+    _step("key", f"{short_path(own.path)} " + ("(new, without a passphrase)" if own.made else "(already there)"))
     changes = {"key": own.path, "port": port or place.port, "known_hosts": known_hosts_file()}
     place = place.model_copy(update=changes)
     where = keys.endpoint(place)
@@ -131,8 +131,8 @@ def _pin(where: Endpoint, file: Path, fingerprint: str | None) -> None:
         raise ConfigError("host.not-confirmed", **facts)
     else:
         print("\n  The {kind} key of {host} is {fingerprint}.".format(**facts))
-        print("  Compare it with what the site publishes.")
-        if _ask("Is it right? [y/N]").strip().lower() not in {"y", "yes"}:
+        print("  Compare it with the one that the site publishes.")
+        if _ask("Is it correct? [y/N]").strip().lower() not in {"y", "yes"}:
             raise HostKeyError("host.declined")
     keys.pin(where, shown, file)
     _step("host key", f"{shown.fingerprint} (pinned)")
@@ -146,7 +146,7 @@ def _surveyed(place: Remote, where: Endpoint, own: OwnKey, command: str | None) 
     line = survey.question(place.path)
     try:
         answer = keys.ask_shell(place, line)
-        _step("login", f"{where.user}@{where.host} takes the key")
+        _step("login", f"{where.user}@{where.host} accepts the key")
     except SecondFactorError:
         raise
     except LoginRefusedError:
@@ -162,9 +162,9 @@ def _surveyed(place: Remote, where: Endpoint, own: OwnKey, command: str | None) 
             raise
         except LoginRefusedError:
             raise LoginRefusedError("login.still-refused", account=f"{where.user}@{where.host}") from None
-        _step("login", f"{where.user}@{where.host} takes the key now (the password is not kept)")
+        _step("login", f"{where.user}@{where.host} accepts the key now (the password was not stored)")
     if REFUSED_PREFIX in answer.stderr:
-        _step("restricted", "this key reaches the weights and its own inbox only, as it should")
+        _step("restricted", "this key reaches only the weights and its own inbox, as it should")
         return place.model_copy(update={"command": None}), True
     found = survey.findings(answer.stdout, place.path, command)
     if found.command is None:
@@ -189,7 +189,7 @@ def _tried(place: Remote, name: str) -> tuple[str | None, int]:
 
 
 def _what_is_there(policies: int) -> str:
-    return f"; {counted(policies, 'policy is', 'policies are')} there" if policies else "; no policy there yet"
+    return f"; {counted(policies, 'policy is', 'policies are')} there" if policies else "; no policy yet"
 
 
 def _print_friend(settings: Settings, friend: str, file: Path, *, checkpoints: bool) -> None:
@@ -208,7 +208,7 @@ def _print_friend(settings: Settings, friend: str, file: Path, *, checkpoints: b
     line = authorized_keys_line(friend, public, [place.command], place.path, checkpoints=checkpoints)
     if keys.takes_variables(place):
         raise ConfigError("friend.open-sshd", host=place.host)
-    advice = f"Add this line to ~/.ssh/authorized_keys on {place.host}, only where the site allows shared keys:"
+    advice = f"If the site allows shared keys, add this line to ~/.ssh/authorized_keys on {place.host}:"
     print(advice, file=sys.stderr)
     print(line)
 

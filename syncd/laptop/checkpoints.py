@@ -109,10 +109,10 @@ def _each(source: CheckpointSource, mirror: Path, trouble: Callable[[str], None]
     try:
         slots = list(source.saved())
         if not slots:
-            yield "no checkpoint is there yet; ask again after the first one"
+            yield "there is no checkpoint yet: ask again after the first one"
             return
         if (run_id := source.run_id()) is None:
-            trouble("checkpoints are there; no run.json that can be read says which run they belong to")
+            trouble("there are checkpoints, but no readable run.json says which run they belong to")
             return
         for slot in slots:
             if line := _fetch_newest_of(source, slot, run_id, mirror / "checkpoints", trouble):
@@ -134,7 +134,7 @@ def _fetch_newest_of(
     try:
         _fetch(source, slot, saved, into)
     except GoneError as error:
-        trouble(f"no checkpoint of {run_id}/{slot} came whole ({error}); run this again")
+        trouble(f"no checkpoint of {run_id}/{slot} arrived complete ({error}); run this again")
         return ""
     return f"checkpoint of step {saved.step:,} of {run_id}/{slot} → {into}"
 
@@ -154,7 +154,7 @@ def _fetch(source: CheckpointSource, slot: int, saved: SavedAt, into: Path) -> N
     damaged = _damaged(arriving)
     if damaged or not is_whole:
         shutil.rmtree(arriving, ignore_errors=True)
-        raise GoneError("checkpoint.gone", path=path_in_run(slot, saved), why=damaged or "it is not whole")
+        raise GoneError("checkpoint.gone", path=path_in_run(slot, saved), why=damaged or "it is incomplete")
     with writing(into):
         fsync_tree(arriving)
         os.replace(arriving, into)
@@ -186,7 +186,7 @@ def _damaged(folder: Path) -> str:
     if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
         return _MANIFEST
     if manifest.get("kind") == "policy":
-        return "its nets alone are left"
+        return "only its networks are left"
     for name, record in manifest["files"].items():
         try:
             with open(folder / Path(name).name, "rb") as file:

@@ -67,7 +67,7 @@ def sync_once(
             if not exchange.something_was_gone:
                 break
         else:
-            exchange.counts.troubles.append("files vanished over there before they could be fetched; run this again")
+            exchange.counts.troubles.append("files were removed there before they could be fetched: run this again")
         while exchange.more_waits:
             exchange.send_some()
     return exchange.counts

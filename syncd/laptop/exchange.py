@@ -31,10 +31,7 @@ ABOUT_A_SLOT = frozenset({"full", "day_quota", "version", "unreadable", "no inbo
 #: The run may be that of another shared folder, to which the mirror is connected at other times.
 UNKNOWN_HELD_S = 3_600.0
 #: What helps where the owner takes nothing of this version: our words, for theirs are no advice to follow.
-UPDATE_FIRST = (
-    " until Anchorleg is updated here, the way it was installed, and syncd started again (`syncd install`, where it "
-    "runs in the background)"
-)
+UPDATE_FIRST = " until you update Anchorleg on this machine and restart syncd (in the background: `syncd install`)"
 #: After a file was gone from under us, everything is listed again, once things have calmed down.
 RELIST_AFTER_S = 5.0
 
@@ -133,7 +130,7 @@ class Exchange:
                     if key in self._wanted or len(self._wanted) < MAX_FILES:
                         self._wanted[key] = (offer, announced)
                     else:
-                        self._pass_over(f"more than {MAX_FILES:,} files are on offer at once: the others are left out")
+                        self._pass_over(f"more than {MAX_FILES:,} files are offered at once: the others are left out")
             if news.left_out:
                 self._pass_over(news.left_out)
         if news.verdicts:
@@ -229,7 +226,7 @@ class Exchange:
         slot = segment.run_id, segment.slot
         said = f'{receipt.reason}: "{receipt.sentence}"' if receipt.sentence else receipt.reason
         why = UPDATE_FIRST if receipt.reason == "version" else ""
-        words = f"the other side takes no more segments now ({said}); they wait in the outbox{why}"
+        words = f"the other side accepts no more segments now ({said}); they wait in the outbox{why}"
         if receipt.reason == "unreadable":
             words = f"a segment in the outbox cannot be read now ({receipt.sentence}): it is tried again"
         if receipt.retry_after_s is not None and receipt.reason in ABOUT_A_SLOT:
@@ -244,14 +241,14 @@ class Exchange:
         elif receipt.reason == "other_run" and self._outbox.keeps_unknown(segment.path):
             self._held[slot] = self._monotonic() + UNKNOWN_HELD_S
             self._trouble(
-                f"the other side does not know slot {segment.slot} of {segment.run_id}: what waits for it stays in the "
-                "outbox, a day at most, for the shared folder of that run"
+                f"the other side does not know slot {segment.slot} of {segment.run_id}; its segments wait in the "
+                "outbox, at most a day, for that run's shared folder"
             )
         elif segment.path.exists():
             self._outbox.refused(segment.path, receipt.reason)
             count_reason(self.counts.refused, receipt.reason)
             if receipt.reason == "not_needed":
-                self._pass_over(f'the other side will not take what waits: "{receipt.sentence}"')
+                self._pass_over(f'the other side refuses the waiting segments: "{receipt.sentence}"')
 
     def _pass_over(self, sentence: str) -> None:
         """Say once a connection what the mirror does not take: there may be a thousand more."""

@@ -175,7 +175,7 @@ class LiveAgents:
             try:
                 self._slots.tidy()
             except OSError as error:
-                words = f"what ended actors left cannot be cleared away: {error.filename}: {error.strerror}"
+                words = f"files of ended actors cannot be removed: {error.filename}: {error.strerror}"
                 self._trouble(words, "tidy")
 
     def _want(self, wishes: Iterable[WireWish]) -> None:
@@ -193,7 +193,7 @@ class LiveAgents:
             try:
                 self._asking[run_id].renew(wishes)
             except OSError as error:
-                words = f"the actors cannot be told that somebody watches: {error.filename}: {error.strerror}"
+                words = f"actors cannot be notified of watchers: {error.filename}: {error.strerror}"
                 self._trouble(words, "actors")
             if not wishes:
                 del self._asking[run_id], self._wanted[run_id]

@@ -48,7 +48,7 @@ LONGEST_S = 6 * 3600.0
 _MOST_BYTES, _RECORD_BYTES = 2**30, 16 * 2**20
 #: What arrived of a large file before the line broke stays, and is gone on with.
 _PARTIAL = "--partial-dir=.part"
-_VANISHED = "files vanished over there before they could be fetched; the next pull fetches what is newer"
+_VANISHED = "files were removed there before they could be fetched; the next pull fetches newer ones"
 _SLOT = "--include=/v1/runs/*/*/"
 _SLOTS = ("--include=/v1/", "--include=/v1/runs/", "--include=/v1/runs/*/", _SLOT)
 _HINTS = (*_SLOTS, "--include=LATEST.json", f"{_SLOT}averaged/", "--exclude=*")
@@ -156,7 +156,7 @@ class RsyncPull:
         try:
             self._rsync.bring("", self._stage.path, words, size=MAX_CURVES_BYTES)
         except RemoteError as error:
-            self.counts.trouble(f"of the curves some are left out ({error})")
+            self.counts.trouble(f"some curves are left out ({error})")
         curves = [file for slot in self._stage.slots() for file in sorted(slot.metrics.glob("*.jsonl"))]
         self._let_in(self._wanted([self._offer(file, "metrics") for file in curves if file.is_file()], changed=True))
         shutil.rmtree(self._stage.path, ignore_errors=True)

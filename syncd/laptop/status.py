@@ -301,7 +301,7 @@ def _take(fd: int, folder: Path, verb: str, wait: Callable[[str], None] | None, 
     if wait is None or (who is not None and verb == who.verb == "watch"):
         only_fetches = verb == "push" and who is not None and who.verb == "pull"
         raise ConfigError("mirror.only-fetched" if only_fetches else "mirror.taken", folder=folder, by=name)
-    wait(f"{folder} is kept by {name} already: waiting until that one ends")
+    wait(f"{folder} is already updated by {name}: waiting until it ends")
     fcntl.flock(fd, fcntl.LOCK_EX)  # asleep in the kernel; a signal's exception ends it
 
 

@@ -26,14 +26,14 @@ def headline(view: MirrorView) -> str:
     word, now = view.client, view.looked_at
     if not view.runs:
         last = f" (the last one ended {roughly(now - word.written_at)} ago)" if word is not None else ""
-        why = f". It had ended with: {word.error}" if word is not None and word.error else ""
+        why = f"; it ended with: {word.error}" if word is not None and word.error else ""
         return f"no syncd runs for {view.folder}{last}; start one with `syncd watch`{why}"
     if word is None or word.pid != view.pid:
-        return f"`syncd {view.verb}` (pid {view.pid}) is at work on {view.folder}"
+        return f"`syncd {view.verb}` (pid {view.pid}) works on {view.folder}"
     if now - word.written_at > SILENT_AFTER_S:
         return (
-            f"syncd (pid {word.pid}) has said nothing for {roughly(now - word.written_at)}: stopped, stuck, "
-            f"or the disk is full; its last word was {word.state}"
+            f"syncd (pid {word.pid}) has said nothing for {roughly(now - word.written_at)}: it is stopped or "
+            f"stuck, or the disk is full; its last state was {word.state}"
         )
     return f"{word.state}{' ' if word.state in {'offline', 'connecting'} else ': '}{_standing(word, now)}"
 
@@ -46,7 +46,7 @@ def _standing(word: ClientStatus, now: float) -> str:
         return f"for {since}{again}: {word.error}"
     if word.state == "connecting":
         return f"to {word.remote}, for {since}" + (f"; before that: {word.error}" if word.error else "")
-    trip = f", {1000 * word.rtt_s:.0f} ms away" if word.rtt_s is not None else ""
+    trip = f", {1000 * word.rtt_s:.0f} ms round trip" if word.rtt_s is not None else ""
     return f"{word.remote} by {word.transport}{trip}, for {since}"
 
 
@@ -61,7 +61,7 @@ def status_lines(view: MirrorView) -> list[str]:
     """All of it: the headline, a line a slot, the rest."""
     lines = [headline(view)]
     if view.runs and not view.slots:
-        lines.append("no policy yet: it comes with a run's first checkpoint")
+        lines.append("no policy yet: a run publishes one with its first checkpoint")
     offset_s = (view.client.clock_offset_s or 0.0) if view.client is not None else 0.0
     for slot in view.slots:
         score = f", {slot.score}" if slot.score is not None else ""
@@ -91,7 +91,7 @@ def details(view: MirrorView) -> list[str]:
             f"{_judged(counts.accepted, counts.refused)}"
         )
     lines += [
-        f"note: {slot.run_id}/{slot.slot} {slot.version} is not used here: {slot.played.error}"
+        f"note: {slot.run_id}/{slot.slot} {slot.version} cannot be used here: {slot.played.error}"
         for slot in view.slots
         if slot.played is not None and not slot.played.ok
     ]
@@ -114,7 +114,7 @@ def moved_lines(counts: ExchangeCounts, *, pull: bool, push: bool, waiting: int,
     if pull:
         policies, current = len(counts.policies), counts.offered - len(counts.policies)
         if not counts.offered and not counts.curves:
-            lines.append(f"nothing there yet: {remote} has no policy; a run publishes its first one when it starts")
+            lines.append(f"{remote} has no policy yet: a run publishes its first one when it starts")
         elif not counts.moved - counts.sent:
             lines.append("nothing fetched" if counts.troubles else f"{counted(counts.offered, 'slot')} up to date")
         else:

@@ -105,7 +105,7 @@ def _rounded(name: str, array: npt.NDArray[np.float32]) -> npt.NDArray[np.float3
         raise ValueError(f"tensor {name} is not finite")
     bits = (bits + (0x7FFF + ((bits >> 16) & 1))) & np.uint32(0xFFFF_0000)
     if not _all_finite(bits):
-        raise ValueError(f"tensor {name} is not finite as bf16 (a number is beyond 3.39e38)")
+        raise ValueError(f"tensor {name} is not finite in bf16 (a number exceeds 3.39e38)")
     return bits.view(np.float32).reshape(array.shape)
 
 

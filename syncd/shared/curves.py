@@ -45,7 +45,7 @@ class GrowingCurve:
 
     def __init__(self, place: SlotPlace, name: str) -> None:
         if not _NAME.fullmatch(name):
-            raise ValueError(f"{name!r} names no curve: small letters, digits and '_'")
+            raise ValueError(f"{name!r} is not a curve name: use small letters, digits and '_'")
         self._place, self._name = place, name
         #: The files as it left them; none where a write failed half-way.
         self._left: dict[int, tuple[int, int]] = {}

@@ -99,7 +99,7 @@ class Deposit:
         if inbox is not None and is_stored(inbox, run_id, slot, sha256):
             return Stored()
         if not self._shared.incoming(run_id, slot).is_dir():
-            return Refusal("no inbox", f"slot {slot} of {run_id} takes nothing from other accounts", STORAGE_RETRY_S)
+            return Refusal("no inbox", f"slot {slot} of {run_id} accepts nothing from other accounts", STORAGE_RETRY_S)
 
         def keep(data: bytes) -> Stored | Refusal:
             try:
@@ -110,7 +110,7 @@ class Deposit:
             if self.is_dropped:
                 return dropped(self.who)
             # Of this slot: the client sends those of others meanwhile.
-            words = f"{self.most_waiting} segments of {self.who} wait for this slot's learner already"
+            words = f"{self.most_waiting} segments of {self.who} already wait for this slot's learner"
             return Refusal("full", words, QUOTA_RETRY_S)
 
         return Reception(sha256, size, keep)
@@ -184,9 +184,9 @@ def _who_may(folder: Path) -> str:
     try:
         gid = os.stat(folder).st_gid
     except OSError:
-        return "ask its owner whether a folder above it is closed to you"
+        return "ask its owner whether a parent folder is closed to you"
     try:
         name = grp.getgrgid(gid).gr_name
     except KeyError:
         name = str(gid)
-    return f"it is for the group {name}; ask to be let in, then log in again"
+    return f"it belongs to the group {name}: ask to be added, then log in again"

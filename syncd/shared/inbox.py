@@ -110,7 +110,7 @@ class Inbox:
     def place(self, state: State, run_id: str, slot: int) -> Path:
         """Folder of one slot's segments in one state. Errors: ValueError for what is no run id or slot."""
         if not SLOT.fullmatch(str(slot)):
-            raise ValueError(f"slot {slot!r} is no slot number")
+            raise ValueError(f"slot {slot!r} is not a slot number")
         return self.path / state / checked_name(run_id, "run id") / str(slot)
 
     def waiting(self, run_id: str, slot: int, *, now: float) -> list[Path]:
@@ -122,7 +122,7 @@ class Inbox:
         found = []
         for file in regular_files(self.place("new", run_id, slot), SHA256.fullmatch):
             if file.bytes > MAX_SEGMENT_BYTES:
-                words = f"it has {file.bytes} bytes; {MAX_SEGMENT_BYTES} is the most"
+                words = f"it has {file.bytes} bytes; the limit is {MAX_SEGMENT_BYTES}"
                 self.refuse(file.path, "size", words, now=now, keep=False)
                 self.note(run_id, slot, Counts(refused={"size": 1}, last_at=now))
             else:
@@ -137,7 +137,7 @@ class Inbox:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(fd, "rb") as file:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise FileNotFoundError(2, "no regular file", str(path))
+                raise FileNotFoundError(2, "not a regular file", str(path))
             return file.read(MAX_SEGMENT_BYTES + 1)
 
     def accept(self, path: Path, *, now: float) -> Path:
@@ -157,7 +157,7 @@ class Inbox:
         run_id, slot, sha256 = _named(path)
         target = self.place("quarantine", run_id, slot) / sha256
         if not (os.path.lexists(path) or target.exists()):  # the learner was quicker: its verdict must stay
-            raise FileNotFoundError(errno.ENOENT, "it is not there any more", str(path))
+            raise FileNotFoundError(errno.ENOENT, "it no longer exists", str(path))
         verdict = self.write_verdict(sha256, accepted=False, reason=reason, sentence=sentence, now=now)
         if not target.exists() and (not keep or self._is_quarantine_full()):
             path.unlink(missing_ok=True)
@@ -290,7 +290,7 @@ def _named(path: Path) -> tuple[str, int, str]:
     """(run id, slot, sha256) of a segment's path. Errors: ValueError."""
     slot = path.parent.name
     if not SLOT.fullmatch(slot):
-        raise ValueError(f"{path} is no segment of an inbox")
+        raise ValueError(f"{path} is not a segment of an inbox")
     return checked_name(path.parent.parent.name, "run id"), int(slot), checked_sha256(path.name)
 
 

@@ -81,7 +81,7 @@ def claim_inbox(shared: Shared, uid: int) -> Inbox:
         put_once(shared.accounts / f"{uid}.json", json.dumps({"inbox": who}).encode())
         found = inbox_of(shared, uid)  # another slot's learner may have been quicker
     if found is None:
-        raise OSError(errno.EIO, "it does not say whose inbox it is", str(shared.accounts / f"{uid}.json"))
+        raise OSError(errno.EIO, "it does not name an inbox", str(shared.accounts / f"{uid}.json"))
     return found
 
 
@@ -138,7 +138,7 @@ def _close(folder: Path, *, only_look: bool = False) -> str | None:
             os.chmod(folder, mode & ~others_write)
     elif others_write and not mode & stat.S_ISVTX:
         return (
-            f"others can put something else in the place of what lies in {folder}, which is not yours (mode {mode:o}): "
+            f"others can replace the contents of {folder}, which is not yours (mode {mode:o}): "
             "choose a collaboration.shared_dir of your own, or ask its owner for chmod +t"
         )
     return None

@@ -54,7 +54,7 @@ def checked_name(name: str, what: str) -> str:
 def checked_sha256(text: str) -> str:
     """`text` if it is 64 lower-case hex digits. Errors: ValueError."""
     if not SHA256.fullmatch(text):
-        raise ValueError(f"{text[:80]!r} is no sha256")
+        raise ValueError(f"{text[:80]!r} is not a sha256")
     return text
 
 
@@ -77,7 +77,7 @@ class Version(NamedTuple):
         """From `3-17`. Errors: ValueError."""
         found = VERSION_TEXT.fullmatch(text)
         if not found:
-            raise ValueError(f"{text[:40]!r} is no version; one looks like 3-17")
+            raise ValueError(f"{text[:40]!r} is not a version, such as 3-17")
         return cls(int(found[1]), int(found[2]))
 
     @classmethod
@@ -186,14 +186,14 @@ class Shared:
     def incoming(self, run_id: str, slot: int) -> Path:
         """Where other accounts of this machine put segments for one slot. Errors: ValueError, as for `slot`."""
         if not SLOT.fullmatch(str(slot)):
-            raise ValueError(f"slot {slot!r} is no slot number")
+            raise ValueError(f"slot {slot!r} is not a slot number")
         return self.incoming_folder / checked_name(run_id, "run id") / str(slot)
 
     def slot(self, run_id: str, slot: int) -> SlotPlace:
         """The place of one slot; it need not exist. Errors: ValueError where the name or the number is none."""
         checked_name(run_id, "run id")
         if not SLOT.fullmatch(str(slot)):
-            raise ValueError(f"slot {slot!r} is no slot number")
+            raise ValueError(f"slot {slot!r} is not a slot number")
         return SlotPlace(path=self.runs / run_id / str(slot), run_id=run_id, slot=int(slot))
 
     def slots(self) -> list[SlotPlace]:

@@ -62,7 +62,7 @@ class Refusal:
 
 
 #: What arrived was deleted: sending it again from the start may do.
-DAMAGED = Refusal("damaged", "what arrived is not what its name says (sha256 differs)", retry_after_s=1.0)
+DAMAGED = Refusal("damaged", "its bytes do not match its name (sha256 differs)", retry_after_s=1.0)
 
 
 def dropped(who: str) -> Refusal:
@@ -118,7 +118,7 @@ class Reception:
     def write(self, data: bytes) -> None:
         """The next bytes. Errors: ValueError where they are more than was said."""
         if self.offset + len(data) > self._size:
-            raise ValueError(f"more than the {self._size} bytes that were announced")
+            raise ValueError(f"more than the {self._size} announced bytes")
         self._data += data
 
     def finish(self) -> Stored | Refusal:
@@ -187,13 +187,13 @@ def objection(
     `clock`: unix seconds of this side. Errors: OSError.
     """
     if not (NAME.fullmatch(run_id) and SLOT.fullmatch(str(slot)) and SHA256.fullmatch(sha256)):
-        return Refusal("name", "its run, slot or sum is none")
+        return Refusal("name", "its run, slot or checksum is not valid")
     if not 0 < size <= MAX_SEGMENT_BYTES:
-        return Refusal("size", f"it has {size} bytes; 1 to {MAX_SEGMENT_BYTES} are taken")
+        return Refusal("size", f"it has {size} bytes; the limits are 1 and {MAX_SEGMENT_BYTES}")
     if inbox.is_dropped:
         return dropped(inbox.who)
     if (now_held := held(inbox.path, clock())) is not None:
-        return Refusal("held", f"nothing of {inbox.who} is taken for now: {now_held.why}", HELD_RETRY_S)
+        return Refusal("held", f"nothing is accepted from {inbox.who} for now: {now_held.why}", HELD_RETRY_S)
     runs = inbox.path.parents[1] / "runs"
     place = SlotPlace(runs / run_id / str(slot), run_id, slot)
     if not place.path.is_dir():
@@ -203,7 +203,7 @@ def objection(
     if (unmet := _unmet(inbox, place, version, clock())) is not None:
         return unmet
     if is_nearly_full(runs):
-        return Refusal("storage", "the disk over there is nearly full", STORAGE_RETRY_S)
+        return Refusal("storage", "the disk there is nearly full", STORAGE_RETRY_S)
     return None
 
 
@@ -211,13 +211,13 @@ def _unmet(inbox: Inbox, place: SlotPlace, version: str | None, now: float) -> R
     """What the run's owner asks of contributors and this one does not meet, or that nothing is needed."""
     terms = terms_of(place.path.parents[1], place.run_id)
     if version is not None and terms.oldest_client is not None and is_too_old(version, terms.oldest_client):
-        words = f"experience is taken of anchorleg {terms.oldest_client} and later, and this is {version}"
+        words = f"this run accepts experience of anchorleg {terms.oldest_client} and later, and this is {version}"
         return Refusal("version", words, VERSION_RETRY_S)
     rows = read_metrics(place, INTAKE, parts=1)
     if rows and (needless := not_needed(rows[-1], now)) is not None:
         why, retry_after_s = needless
         reason = "not_needed" if retry_after_s is None else "full"
-        return Refusal(reason, f"slot {place.slot} of {place.run_id} needs nothing of others: {why}", retry_after_s)
+        return Refusal(reason, f"slot {place.slot} of {place.run_id} needs no contributions: {why}", retry_after_s)
     return spent(inbox, place.run_id, terms.rows_per_day, now)
 
 
@@ -226,8 +226,8 @@ def spent(inbox: Inbox, run_id: str, rows_per_day: int | None, now: float) -> Re
     if rows_per_day is None or (rows := rows_today(inbox.path, run_id, now)) < rows_per_day:
         return None
     left_s = day_ends_at(now) - now
-    words = f"{inbox.who} gave {rows:,} rows today, of {rows_per_day:,} that one may give {run_id} a day"
-    return Refusal("day_quota", f"{words}; from 00:00 UTC on, in {roughly(left_s)}, more is taken", left_s)
+    words = f"{inbox.who} gave {rows:,} rows today, and {run_id} accepts {rows_per_day:,} a day"
+    return Refusal("day_quota", f"{words}; it accepts more from 00:00 UTC, in {roughly(left_s)}", left_s)
 
 
 def not_needed(row: Mapping[str, Any], now: float) -> tuple[str, float | None] | None:
@@ -239,9 +239,9 @@ def not_needed(row: Mapping[str, Any], now: float) -> tuple[str, float | None] |
     if row.get("over") is True:
         return "its training is complete", OVER_RETRY_S if age < LENGTHENED_S else None
     if row.get("takes") is False:
-        return "it cannot learn from experience of others", None
+        return "it cannot learn from contributed experience", None
     if row.get("full") is True and age < BELIEVED_S:
-        return "it has all that it can use for now", NOT_NEEDED_RETRY_S
+        return "it has as much as it can use for now", NOT_NEEDED_RETRY_S
     return None
 
 

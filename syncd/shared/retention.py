@@ -76,7 +76,7 @@ def collect(place: SlotPlace, *, now: float, keep: Keep = LEARNERS) -> list[str]
         sweep_slot(place, before=now - LEFT_BEHIND_S)
         sweep_temporary(place.slot_itself.path.parent, now - LEFT_BEHIND_S)
     except OSError as error:
-        troubles.append(f"{error.filename or place.path}: old policies cannot be cleared away ({error.strerror})")
+        troubles.append(f"{error.filename or place.path}: old policies cannot be removed ({error.strerror})")
     return troubles
 
 

@@ -45,5 +45,5 @@ class LocalTransport(Session):
 def _explain_local(code: int | None, said: str) -> SyncError:
     last = next((line.strip() for line in reversed(said.splitlines()) if line.strip()), "")
     if code in {0, None} or code < 0:
-        return UnreachableError("server.ended", place="this machine", why=last or "it said nothing")
+        return UnreachableError("server.ended", place="this machine", why=last or "it printed nothing")
     return RemoteError("server.not-started", place="this machine", why=last or f"exit code {code}")

@@ -233,7 +233,7 @@ def _words_of(error: Exception) -> str:
     """Some errors say nothing of themselves: an `EOFError`, say. Those of the system begin with a number."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return str(error) or ("it hung up" if isinstance(error, EOFError) else type(error).__name__)
+    return str(error) or ("it closed the connection" if isinstance(error, EOFError) else type(error).__name__)
 
 
 def _explain(error: Exception, place: str, target: SshTarget) -> SyncError:

@@ -19,8 +19,8 @@ from syncd.wire.feed import open_file
 from syncd.wire.protocol import MAX_ENTRIES, MAX_PAYLOAD_BYTES, File, encode
 
 NO_CHECKPOINTS = (
-    "no whole checkpoints come from there: either this key was not granted them (`syncd setup --friend NAME "
-    "--friend-checkpoints` makes a line that grants them), or the shared folder is not the run folder's own `shared`"
+    "that side sends no whole checkpoints: either this key may not read them (the owner's `syncd setup --friend NAME "
+    "--friend-checkpoints` prints a line that allows it), or the shared folder is not the run folder's own `shared`"
 )
 
 
@@ -46,7 +46,7 @@ def file_frames(root: Path, key: str, path: str, offset: int) -> Iterator[bytes]
     try:
         fd = open_file(root, path)
     except OSError:
-        yield encode(protocol.FileGone(key=key, sentence=f"{path} is not there any more"))
+        yield encode(protocol.FileGone(key=key, sentence=f"{path} no longer exists"))
         return
     with open(fd, "rb", buffering=0) as file:
         try:
@@ -67,7 +67,7 @@ def saved(run: Path | None, first: int) -> protocol.SavedThere:
         wanted = [slot for slot in slots_in(run / "slots") if slot >= first][:MAX_ENTRIES]
         slots = tuple(protocol.SavedSlot(slot=slot, saved=tuple(_sized(run, slot))) for slot in wanted)
     except OSError as error:
-        return protocol.SavedThere(sentence=f"the checkpoints over there cannot be read ({error.strerror})")
+        return protocol.SavedThere(sentence=f"the checkpoints there cannot be read ({error.strerror})")
     return protocol.SavedThere(run_id=run_id_of(run), slots=slots)
 
 

@@ -89,7 +89,7 @@ class ConnectionFacts:
 #: not fill the memory.
 MAX_VERDICTS = 8_000
 MAX_PATH = 250
-_LEFT_OUT = "the other side announced more at once than anybody has: the rest is left out"
+_LEFT_OUT = "the other side announced too many files at once: the rest is left out"
 #: Too many open files, or a disk that stumbled, may be over then.
 UNREADABLE_RETRY_S = 10.0
 

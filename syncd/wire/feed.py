@@ -121,7 +121,7 @@ def open_file(root: Path, path: str) -> int:
     is_shown = parts[:2] == _INBOXES and parts[3:4] == (_SHOWN,)
     is_offered = parts[: len(READABLE)] == READABLE or is_shown or SAVED_FILE.fullmatch(path)
     if not is_offered or len(parts) == len(READABLE):
-        raise FileNotFoundError(errno.ENOENT, "not on offer", path)
+        raise FileNotFoundError(errno.ENOENT, "not offered", path)
     with Folder.root(root) as top, top.down(parts[:-1]) as folder:
         return folder.open(parts[-1])
 

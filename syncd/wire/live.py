@@ -43,7 +43,7 @@ GUESTS_WISHES, GUESTS_FPS = 2, 10
 #: Upwards, of one connection, batches and scenes together: two agents of MuJoCo's are 10, a scene of Meta-World's
 #: 600 KiB once.
 MOST_KIB_S = 256
-NOT_HERE = "agents of this machine cannot be watched: that shared folder has no inbox of ours for them"
+NOT_HERE = "agents of this machine cannot be watched: the shared folder has no inbox for this account"
 
 _LOG = logging.getLogger(__name__)
 
@@ -147,7 +147,7 @@ class _Run:
             except OSError as error:
                 self._again_at = now + RENEW_EVERY_S
                 why = "there is no such run" if isinstance(error, FileNotFoundError) else error.strerror
-                self._sentence = f"nobody over there can be asked for agents of {self._run_id} ({why})"
+                self._sentence = f"agents of {self._run_id} cannot be requested ({why})"
         if now >= self._offers_at:
             self._offers_at = now + OFFERS_EVERY_S
             try:
@@ -163,7 +163,7 @@ class _Run:
         try:
             self._ask(())
         except OSError as error:
-            _LOG.info("a wish cannot be withdrawn, it ends by itself: %s", error)
+            _LOG.info("a request cannot be withdrawn, but ends by itself: %s", error)
 
     def _ask(self, wishes: tuple[Wish, ...]) -> None:
         with Folder.root(self._shared) as root, root.down((*READABLE, self._run_id)):  # no link, and it is there

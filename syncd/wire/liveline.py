@@ -253,11 +253,11 @@ class LiveReceiver:
         is_here = False
         try:
             if len(payload) > SLICE_BYTES or len(self._data) > MOST_SCENE_BYTES:
-                self._trouble(f"{what}: it is larger than any is", what)
+                self._trouble(f"{what}: it is too large", what)
             elif not self._data:
                 pass  # it is not there, yet or any more
             elif not (is_here := keep_scene(self._folder(agent), sha256, self._data)):
-                self._trouble(f"{what}: it has another sum than its name", what)
+                self._trouble(f"{what}: its checksum does not match its name", what)
         except OSError as error:
             self._trouble(f"{what}: its folder cannot be written ({error.strerror})", what)
         self._end(is_here=is_here)

@@ -212,7 +212,7 @@ class Server:
         except BlockingIOError:
             return
         except OSError as error:
-            raise _Ended(f"the client is gone ({error.strerror})") from error
+            raise _Ended(f"the client disconnected ({error.strerror})") from error
         del self._waiting[:sent]
 
     def _say_last(self, last: protocol.Goaway) -> None:
@@ -258,9 +258,9 @@ class Server:
         except BlockingIOError:
             return
         except OSError as error:
-            raise _Ended(f"the client is gone ({error.strerror})") from error
+            raise _Ended(f"the client disconnected ({error.strerror})") from error
         if not data:
-            raise _Ended("the client is gone")
+            raise _Ended("the client disconnected")
         self._heard = self._clock()
         for frame in self._decoder.feed(data):
             self._take(frame)

@@ -131,10 +131,10 @@ def test_a_mirror_is_bounded_and_status_says_so(victim: Callable[[str], Victim])
     os.truncate(before, MAX_BYTES - 64 * 2**20)  # it takes no room
     with watching(laptop.folder, "", env=laptop.env) as watcher:
         watcher.live()
-        wait_for(lambda: "which is the most" in str(watcher.word()), "the sentence")
+        wait_for(lambda: "has reached its limit" in str(watcher.word()), "the sentence")
         wait_for(laptop.has_the_honest_policy, "the honest policy")
         shown = laptop.syncd("status", str(laptop.folder))
-        assert f"the mirror has {most}, which is the most" in shown.stdout, shown.stdout
+        assert f"the mirror has reached its limit of {most}" in shown.stdout, shown.stdout
     held = sum(file.stat().st_size for file in laptop.folder.rglob("*.jsonl"))
     assert before.stat().st_size < held <= MAX_BYTES < before.stat().st_size + CHUNKS * CHUNK_BYTES
 
@@ -145,8 +145,8 @@ def test_a_mirror_is_bounded_and_status_says_so(victim: Callable[[str], Victim])
     [
         ("live nan", "a number of it is none"),
         ("live large", "it cannot be read"),
-        ("live kind", "of no kind that is known"),
-        ("live bad kind", "a LiveBatch frame with a header that this protocol does not know"),
+        ("live kind", "its kind is unknown"),
+        ("live bad kind", "a LiveBatch frame with a header unknown to this protocol"),
     ],
 )
 def test_agents_that_are_none_are_not_written_and_are_said(
@@ -176,7 +176,7 @@ def test_a_scene_with_another_sum_is_not_written(victim: Callable[[str], Victim]
 
         def is_said() -> bool:
             viewer.renew((Wish(0, "any", 30),))
-            return "another sum than its name" in str(watcher.word())
+            return "checksum does not match its name" in str(watcher.word())
 
         wait_for(is_said, "the sentence")
         assert list(laptop.folder.rglob("*.ring"))

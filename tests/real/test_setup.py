@@ -108,7 +108,7 @@ def test_from_an_empty_home_to_a_mirror_with_one_password(
     words = ("setup", f"{account.name}@127.0.0.1:project/runs/mt10", "--port", with_password.port)
     person = newcomer.type(*words)
     try:
-        person.wait_for("Is it right?")
+        person.wait_for("Is it correct?")
         assert with_password.fingerprint() in person.seen
         person.type("y")
         person.wait_for(f"{account.name}@127.0.0.1's password:")

@@ -79,7 +79,7 @@ def test_one_that_is_not_whole_is_a_trouble_of_its_slot(run, pull):
     save(run, "2/0/1000", kind="policy")
     _, troubles, here = pull()
     assert here == {f"{RUN}/0/0/1000"}
-    assert [trouble.partition(" came whole")[0] for trouble in troubles] == [
+    assert [trouble.partition(" arrived complete")[0] for trouble in troubles] == [
         f"no checkpoint of {RUN}/{slot}" for slot in (1, 2)
     ]
 

@@ -38,7 +38,7 @@ def sums(verdicts):
 def test_what_is_not_what_was_announced_is_given_to_nobody(shared):
     bundle = Deposit(shared).receive(RUN, 0, SUM, len(DATA))
     assert isinstance(bundle, Reception)
-    with pytest.raises(ValueError, match="more than the 9 bytes"):
+    with pytest.raises(ValueError, match="more than the 9 announced bytes"):
         bundle.write(DATA * 2)
     bundle.write(b"some cows")
     assert bundle.finish().reason == "damaged"

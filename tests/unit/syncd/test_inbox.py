@@ -401,6 +401,6 @@ class TestCommands:
         done = self.run("drop", "--contributor", "alice", "--shared", shared.path, "--yes")
         assert "syncd readmit --contributor alice" in done.stdout
         assert inbox.is_dropped
-        assert "welcome again" in self.run("readmit", "--contributor", "alice", "--shared", shared.path).stdout
+        assert "accepted again" in self.run("readmit", "--contributor", "alice", "--shared", shared.path).stdout
         again = self.run("readmit", "--contributor", "alice", "--shared", shared.path)
         assert "neither dropped nor held" in again.stdout

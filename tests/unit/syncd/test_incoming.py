@@ -250,7 +250,7 @@ def test_an_open_folder_of_somebody_elses_is_said_and_a_sticky_one_is_safe(share
     os.chown(shared.path, ANN, -1)
     shared.path.chmod(0o2770)
     (sentence,) = close_to_others(shared)
-    assert f"what lies in {shared.path}, which is not yours (mode 2770)" in sentence
+    assert f"the contents of {shared.path}, which is not yours (mode 2770)" in sentence
     shared.path.chmod(0o3770)
     assert close_to_others(shared) == []
 

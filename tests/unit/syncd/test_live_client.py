@@ -178,7 +178,7 @@ def test_a_scene_comes_once_and_after_policies(laptop):
     assert asked == len(laptop.line.said(NeedScene)) == -(-len(SCENE) // SLICE_BYTES)
 
 
-@pytest.mark.parametrize(("scene", "words"), [(b"another", "another sum"), (None, "")], ids=["wrong sum", "gone"])
+@pytest.mark.parametrize(("scene", "words"), [(b"another", "checksum"), (None, "")], ids=["wrong sum", "gone"])
 def test_a_scene_that_is_not_what_its_name_says_is_not_written(laptop, scene, words):
     laptop.line.scene = scene
     laptop.watch()

@@ -145,7 +145,7 @@ def test_what_is_under_way_is_bounded_and_each_agent_has_its_turn(scene, shared)
 def test_a_run_that_is_not_there_is_not_made(scene, shared):
     scene.watch(a_wish(run_id=OTHER))
     scene.frames(for_s=20.0)
-    assert scene.said == [f"nobody over there can be asked for agents of {OTHER} (there is no such run)"]
+    assert scene.said == [f"agents of {OTHER} cannot be requested (there is no such run)"]
     assert not slot_of(shared, OTHER).parent.exists()
 
 

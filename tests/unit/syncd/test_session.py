@@ -220,7 +220,7 @@ def test_what_a_server_says_unasked_fills_no_memory(begin):
         assert arrivals.put(Frame(protocol.Verdicts(verdicts=(said,))))
     news = arrivals.take_news()
     assert (len(news.offers), len(news.verdicts)) == (30, 40)
-    assert "announced more at once" in news.left_out
+    assert "announced too many files" in news.left_out
     assert not arrivals
     batches = (protocol.LiveBatch(run_id=f"demo-{n}", slot=0, lane="any", number=n, kind=1) for n in range(1, 200))
     stored = (protocol.SegmentStored(sha256=f"{number:064x}") for number in range(100))

@@ -96,7 +96,7 @@ def test_the_advice_is_a_command_whose_connection_syncd_finds(monkeypatch, words
     OpensshTransport(Remote(path="/srv", host="cluster", **words), "anna")
     [error] = ends
     assert type(error) is SecondFactorError
-    assert str(error).endswith(f"then `{advice}`)")
+    assert str(error).endswith(f"then run `{advice}`)")
 
 
 @pytest.mark.parametrize("kinds", ["publickey,keyboard-interactive", "gssapi-with-mic,publickey", "rm -rf"])

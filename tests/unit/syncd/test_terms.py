@@ -73,7 +73,7 @@ class TestVersions:
 
     def test_an_older_client_is_told_which_version_and_a_way_that_says_none_is_not_asked(self, shared, inbox):
         set_terms(shared, RUN, Terms(oldest_client="0.5"))
-        words = "experience is taken of anchorleg 0.5 and later, and this is 0.4.1"
+        words = "this run accepts experience of anchorleg 0.5 and later, and this is 0.4.1"
         assert asked(inbox, version="0.4.1") == Refusal("version", words, VERSION_RETRY_S)
         for version in (None, "0.5"):
             assert isinstance(asked(inbox, version=version), Reception)
@@ -86,8 +86,8 @@ class TestADaysQuota:
         gave(inbox, 600)
         assert isinstance(asked(inbox), Reception)
         gave(inbox, 400, slot=1)  # all slots of the run together
-        words = f"alice gave 1,000 rows today, of 1,000 that one may give {RUN} a day; "
-        words += "from 00:00 UTC on, in 6 h, more is taken"
+        words = f"alice gave 1,000 rows today, and {RUN} accepts 1,000 a day; "
+        words += "it accepts more from 00:00 UTC, in 6 h"
         assert asked(inbox) == Refusal("day_quota", words, 6 * 3600.0)
         assert isinstance(asked(inbox, run_id=OTHER), Reception)
         assert isinstance(asked(Inbox.of(shared, "bob")), Reception)
@@ -98,7 +98,7 @@ class TestWhatIsNeeded:
         ("changes", "words", "retry"),
         [
             ({}, None, None),
-            ({"full": True}, "all that it can use", NOT_NEEDED_RETRY_S),
+            ({"full": True}, "as much as it can use", NOT_NEEDED_RETRY_S),
             ({"full": True, "at": NOW - BELIEVED_S}, None, None),  # its learner waits in the queue, perhaps
             ({"full": "yes"}, None, None),
             ({"takes": False}, "cannot learn", None),
@@ -116,7 +116,7 @@ class TestWhatIsNeeded:
 
     def test_who_is_not_needed_is_answered_so_and_nothing_is_begun(self, shared, inbox):
         store.write_metrics(shared.slot(RUN, 0), INTAKE, [OWN | {"full": True}])
-        words = f"slot 0 of {RUN} needs nothing of others: it has all that it can use for now"
+        words = f"slot 0 of {RUN} needs no contributions: it has as much as it can use for now"
         assert asked(inbox) == Refusal("full", words, NOT_NEEDED_RETRY_S)
         assert not inbox.path.exists()
 
@@ -153,7 +153,7 @@ class TestTheClient:
         exchange.send_some()
         assert [each.run_id for each in Outbox(tmp_path).waiting()] == [RUN]
         assert said == [
-            'the other side takes no more segments now (full: "slot 0 needs nothing"); they wait in the outbox'
+            'the other side accepts no more segments now (full: "slot 0 needs nothing"); they wait in the outbox'
         ]
         assert Outbox(tmp_path).offer(OTHER, 0, b"another")
         exchange.send_some()
