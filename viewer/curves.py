@@ -179,7 +179,7 @@ def number(value: Any) -> float:
     """A finite number. Errors: ValueError where it is none, OverflowError where it is too large."""
     found = _finite(value)
     if found is None:
-        raise ValueError(f"{str(value)[:40]} is no number")
+        raise ValueError(f"{str(value)[:40]} is not a number")
     return found
 
 
@@ -187,7 +187,7 @@ def counted(value: Any) -> float:
     """A number of steps, goals or episodes. Errors: ValueError where it is none."""
     found = number(value)
     if not 0 <= found <= _MOST_COUNTED:
-        raise ValueError(f"{str(value)[:40]} counts nothing")
+        raise ValueError(f"{str(value)[:40]} is not a count")
     return found
 
 

@@ -122,7 +122,7 @@ def show_far(
                 if not was_live:
                     begun(shown)
                 if is_lost:
-                    say(f"{viewer.place} is here again.")
+                    say(f"{viewer.place} is reachable again.")
                 asks, was_live, is_lost, live_at = False, True, False, time.monotonic()
                 _keep(stream)
         except LostError as error:
@@ -134,7 +134,7 @@ def show_far(
                 raise _told(error, was_live=was_live) from None
             lost = error
         if not is_lost:
-            say(f"{str(lost).removesuffix('.')}; trying again, and again. The page goes on by itself.")
+            say(f"{str(lost).removesuffix('.')}; trying again. The page reconnects by itself.")
         is_lost = True
         lived_s = time.monotonic() - live_at if live_at is not None else 0.0
         backoff = backoff.progressed() if made_progress(lived_s=lived_s, moved=0) else backoff

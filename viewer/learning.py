@@ -153,18 +153,18 @@ def _about(known: Sequence[Learned], measure: str, task: str, kinds: AbstractSet
         return ""
     words = [f"Lines: training episodes, pooled over the last {window_steps([s.curves for s in known]):,} steps"]
     if measure not in {"success", "return"}:
-        words = ["Lines: means over the rows of metrics"]
+        words = ["Lines: means of the metrics rows"]
     if "mean" in kinds:
-        words.append("the band goes from the lowest slot to the highest")
+        words.append("band: lowest to highest slot")
     elif task and measure == "success":
         words.append("bands: 95 % (Wilson)")
     if "evaluation" in kinds:
         bars = ", with 95 % intervals" if measure == "success" else ""
         words.append(f"dots: evaluations{bars}")
         if measure == "success" and any(row.get("averaged") for slot in known for row in slot.evaluations):
-            words.append("dots without one: the moving average of the weights")
+            words.append("dots without an interval: the moving average of the weights")
     if len(known) > MOST_LINES:
-        words.append(f"of {len(known)} slots the first {MOST_LINES} have lines")
+        words.append(f"lines: only the first {MOST_LINES} of {len(known)} slots")
     return "; ".join(words) + "."
 
 

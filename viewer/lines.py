@@ -34,7 +34,7 @@ def lines_of(snapshot: PageSnapshot, now: float) -> list[str]:
             for card in snapshot.run.cards.values()
         ]
         if snapshot.run.pages > 1:
-            lines.append(f"{len(snapshot.run.cards)} of {snapshot.run.slots} slots: the page has all")
+            lines.append(f"{len(snapshot.run.cards)} of {snapshot.run.slots} slots; the page shows all")
     return lines
 
 

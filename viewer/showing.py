@@ -98,7 +98,7 @@ def serve_page(
             sock = open_port((source.port or PORT) if port is None else port)
             at = sock.getsockname()[1]
             url = address(at, token)
-            lines = [url, *([f"{REACHED}; --socket keeps them out."] if shared else [])]
+            lines = [url, *([f"{REACHED}; to keep them out, use --socket."] if shared else [])]
         server = make_server(sock, source, token, allowed_hosts, hub)
         print(f"{source.place}: {LEAVE}", *lines, sep="\n", flush=True)
         if url and not no_open:
@@ -199,11 +199,11 @@ def how_to_get_there(socket: str, user: str, host: str, port: int, token: str) -
     """What to type on the laptop. `host`: this very one; a pool's common name would lead to another machine."""
     tunnel = f"ssh -o ExitOnForwardFailure=yes -N -L {port}:{shlex.quote(socket)} {user}@{host}"
     return [
-        "The page is served on a socket that only your account can open. On your laptop, type and leave running:",
+        "Only your account can open the page's socket. On your laptop, type this and leave it running:",
         f"  {tunnel}",
-        "and open there:",
+        "and open this address there:",
         f"  {address(port, token)}",
-        "If the laptop knows this machine by another name, write that one in place of what comes after the @.",
+        "If your laptop uses another name for this machine, replace the name after the @.",
     ]
 
 
@@ -218,6 +218,6 @@ def _open_browser(url: str) -> None:
     try:
         path = write_signpost(url)
         webbrowser.open(path.as_uri())
-        print(f"Where the browser may not read {path}, open the address above in it.", flush=True)
+        print(f"If the browser may not read {path}, open the address above.", flush=True)
     except StorageError as error:
         print(error, flush=True)

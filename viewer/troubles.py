@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from anchorleg.findings import Check, Finding, Judgement, Judgements, Level, examine, problem, warning
+from anchorleg.words import counted
 from orchestrator.screens.cells import slots_words, stale_words
 from orchestrator.screens.runview import RunView, SlotView
 from orchestrator.screens.timeline import clock
@@ -40,10 +41,10 @@ def _trouble(finding: Finding) -> Trouble:
 def _controller(facts: PageFacts) -> Judgements:
     view = facts.view
     if view.state == "no controller":
-        words = "No controller looks after this run: no new job is submitted."
+        words = "This run has no controller: no new job is submitted."
         return problem(words, f"orchestrator start {view.run_name}")
     if view.state == "stopping" and view.controller is None:
-        return problem("The run is to stop, and no controller sees to it.", f"orchestrator stop {view.run_name}")
+        return problem("The run should stop, but has no controller to do it.", f"orchestrator stop {view.run_name}")
     return None
 
 
@@ -64,15 +65,15 @@ def _queue(facts: PageFacts) -> Judgements:
     if view.blind_since is None:
         return None
     return warning(
-        f"The queue has not been seen since {clock(view.blind_since, facts.now)}: {view.blind_error}. "
-        "Nothing is submitted meanwhile; it is asked again and again."
+        f"The queue has not answered since {clock(view.blind_since, facts.now)}: {view.blind_error}. "
+        "Nothing is submitted until it answers."
     )
 
 
 def _nodes(facts: PageFacts) -> Iterator[Judgement]:
     for node in facts.view.excluded_nodes:
         until = clock(node.until, facts.now)
-        yield warning(f"No job goes to node {node.node} until {until}: {node.deaths} died early on it.")
+        yield warning(f"No job goes to node {node.node} until {until}: {counted(node.deaths, 'job')} died early on it.")
 
 
 def _slots(facts: PageFacts) -> Iterator[Judgement]:
@@ -90,10 +91,10 @@ def _of_slot(slot: SlotView, name: str) -> Iterator[Judgement]:
     logs, explain = f"orchestrator logs {{slot}} {name}", f"orchestrator explain {{slot}} {name}"
     for_ever = slot.kind == "for ever"
     if slot.state == "failed":
-        yield problem(f"given up: {slot.why or slot.last_cause or 'its jobs failed'}", logs)
+        yield problem(f"stopped: {slot.why or slot.last_cause or 'its jobs failed'}", logs)
     elif slot.state == "paused":
         resume = f"orchestrator resume {{slot}} --run {name}" if "resume" in slot.next else f"orchestrator start {name}"
-        yield problem(f"paused: {slot.why or 'a person asked for it'}", resume)
+        yield problem(f"paused: {slot.why or 'somebody paused it'}", resume)
     elif slot.state == "stalled":
         yield problem("its program reports nothing new", logs)
     elif slot.state in {"uncertain", "blind"}:

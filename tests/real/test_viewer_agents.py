@@ -115,7 +115,7 @@ BAD: tuple[tuple[Callable[[FakeAgent], object], str], ...] = (
     (lambda agent: agent.ring.write(POSE, b"\0\2{}"), "A batch of this agent cannot be shown: it cannot be read"),
     (lambda agent: agent.pose((0, 0, 0), place=[0, 0, 1e12]), "too far away to be drawn"),
     (lambda agent: agent.pose((0, 0, 0), bodies=2), "it has 2 bodies, its scene 1"),
-    (lambda agent: agent.pose((0, 0, 0), scene=64 * "a"), "Its scene is on its way."),
+    (lambda agent: agent.pose((0, 0, 0), scene=64 * "a"), "Its scene is loading."),
     (lambda agent: agent.pose((0, 0, 0), scene=put_scene(agent.folder, b"evil")), "of its scene, it cannot be read"),
     (lambda agent: agent.jpeg(a_jpeg()[:300]), "Its picture cannot be decoded."),
 )
@@ -162,8 +162,8 @@ def test_pictures_and_facts_and_words_of_strangers(pages: Pages, url: str, share
         wait_for(sees_two, "two pictures")
         said(page, "<b>bold</b>", 1)
         said(page, "3.25", 1)
-        said(page, "cannot be shown while it trains", 1)
-        assert tile(page).get_by_text("cannot be shown while it trains").is_hidden()
+        said(page, "cannot be drawn live", 1)
+        assert tile(page).get_by_text("cannot be drawn live").is_hidden()
         assert tile(page).locator("img, b").count() == tile(page, 1).locator("img, b").count() == 0
 
 
@@ -259,9 +259,9 @@ def test_the_users_choices_reach_the_jobs_and_stay_over_a_lost_connection(pages:
         tile(page, 2).locator('button[aria-pressed="true"]').wait_for()
         page.locator(".controls label", has_text="Agents").locator("select").select_option("1")
         wait_for(lambda: asked() == {(2, "any")}, "the pinned one alone")
-        page.get_by_label("show them").uncheck()
+        page.get_by_label("show live").uncheck()
         wait_for(lambda: asked() == set(), "nobody")
-        page.get_by_label("show them").check()
+        page.get_by_label("show live").check()
         tile(page, 2).wait_for()
     page.locator('[data-line="lost"]').wait_for()
     with served(MirrorFolder(shared), port):

@@ -205,7 +205,7 @@ def test_a_connection_of_the_users_own_carries_it_and_keeps_no_port(far: Far) ->
         child, url = far.start()
         [there] = far.far_viewers()
         os.kill(there, signal.SIGKILL)
-        wait_for(lambda: "is here again" in far.said(), "another one")
+        wait_for(lambda: "is reachable again" in far.said(), "another one")
         assert picture_at(url)["run"]["name"] == NAME
         assert far.server.logins() == 1
         child.send_signal(signal.SIGINT)
@@ -275,7 +275,7 @@ def the_key_is_restricted(far: Far) -> None:
     [
         (the_server_is_away, "cluster refuses connections"),
         (the_host_key_is_unknown, "the host key of cluster is not known here"),
-        (the_host_key_is_another, "the host key of cluster is not the one that was pinned"),
+        (the_host_key_is_another, "the host key of cluster is not the one that was stored"),
         (the_key_is_refused, "cluster refused the key"),
         (there_is_no_viewer, "[remote.no-viewer]"),
         (the_viewer_is_older, "[remote.older]"),
@@ -284,7 +284,7 @@ def the_key_is_restricted(far: Far) -> None:
         (no_port_is_forwarded, "[remote.no-tunnel]"),
         (
             the_key_is_restricted,
-            "does not allow this (not allowed): a key for syncd alone shows no page. [remote.not-allowed]",
+            "does not allow this (not allowed): a key for syncd alone cannot show a page. [remote.not-allowed]",
         ),
     ],
 )

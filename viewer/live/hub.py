@@ -31,11 +31,11 @@ FPS = 30
 BETTER_BY = 0.05
 #: At the end, for the thread: the shared folder may hang.
 CLOSE_WITHIN_S = 3.0
-CROWDED = f"Other pages look at this run too; {MOST_LANES} agents of a run are sent at a time."
+CROWDED = f"Other pages watch this run, too; at most {MOST_LANES} agents of a run are sent at a time."
 NO_AGENTS = "No agents of this run can be shown."
-NOT_THERE = "{} shows nothing at present."
+NOT_THERE = "{} shows nothing now."
 DEFECT = "Agents cannot be shown ({}): please report it."
-NOT_ALLOWED = 'This run shows no agents: they are sent where its settings say `"stream": true`.'
+NOT_ALLOWED = 'This run sends no agents: set `"stream": true` in its settings.'
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,7 @@ class Hub:
             if self._asking.setdefault(path, Asking(path, self._clock)).renew(wishes):
                 self._notes.pop(path, None)  # what could not be written stays said until something was
         except OSError as error:
-            self._notes[path] = f"Agents cannot be asked for: {path} cannot be written ({error.strerror or error})."
+            self._notes[path] = f"Agents cannot be requested: {path} cannot be written ({error.strerror or error})."
         if not wishes:
             del self._asking[path]
 

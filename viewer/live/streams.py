@@ -58,7 +58,7 @@ class RingStream:
         if cell.kind == JPEG:
             size = jpeg_size(body)
             if size is None or not all(0 < side <= MOST_PIXELS for side in size):
-                raise BadBatchError("its picture is too large, or does not say how large it is")
+                raise BadBatchError("its picture is too large, or has no size")
         elif cell.kind == POSE:
             self._check_pose(header, now)
         self._attempt = header["attempt"]

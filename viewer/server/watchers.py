@@ -201,7 +201,7 @@ class Room:
         try:
             seen = self._source.look(choice, now)
         except Exception as error:  # noqa: BLE001 - whatever it is, the page must not stand still in silence
-            words = f"This could not be read ({type(error).__name__}: {error}): please report it."
+            words = f"This page's data could not be read ({type(error).__name__}: {error}): please report it."
             seen = PageSnapshot(source=self._source.kind, place=self._source.place, note=words)
         self._hub.tell(choice.run, seen)
         return _Look(now, seen.model_dump(mode="json"), seen.is_unread, self._processor() - began)

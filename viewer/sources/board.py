@@ -121,19 +121,19 @@ def told_by(places: Sequence[SlotPlace], numbers: Sequence[int], choice: ViewCho
         return Told({})
     (changed_at, size), place = max(found, key=lambda one: one[0][0])
     if size > MOST_BYTES:
-        return Told({}, "What the controller told of slots and jobs is too large: it is not shown.")
+        return Told({}, "The controller's report on slots and jobs is too large to show.")
     try:
         value = json.loads((place.metrics / FILE).read_bytes(), parse_float=_finite, parse_constant=_finite)
         version = value["version"]
         if version != VERSION:
             other = printable(str(version), 20)
             return Told(
-                {}, f"What the controller told of slots and jobs is of another version ({other}), and not shown."
+                {}, f"The controller's report on slots and jobs has another version ({other}) and is not shown."
             )
         board = Board.model_validate(_text(value))
         return Told(_fields(board, set(numbers), choice, now), _age(board, changed_at / 1e9, now))
     except NOT_A_TRAININGS as error:
-        return Told({}, f"What the controller told of slots and jobs is damaged here ({type(error).__name__}).")
+        return Told({}, f"The controller's report on slots and jobs is damaged here ({type(error).__name__}).")
 
 
 def _fields(board: Board, numbers: set[int], choice: ViewChoice, now: float) -> dict[str, Any]:
@@ -155,9 +155,9 @@ def _fields(board: Board, numbers: set[int], choice: ViewChoice, now: float) -> 
 def _age(board: Board, came_at: float, now: float) -> str:
     if board.at - now > CLOCKS_DIFFER_S:
         ahead = roughly(board.at - now)
-        return f"The cluster's clock is {ahead} ahead of this one's: ages and times left are wrong by that."
+        return f"The cluster's clock is {ahead} ahead of this one's: ages and remaining times are wrong by that amount."
     if now - came_at > BEATS_MISSED * BEAT_S:
-        return f"Slots and jobs are as they were {roughly(now - came_at)} ago: nothing newer has come here."
+        return f"Slots and jobs are as they were {roughly(now - came_at)} ago: nothing newer has arrived."
     return ""
 
 
@@ -172,7 +172,7 @@ def _stat(place: SlotPlace) -> tuple[int, int] | None:
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"{text[:20]} is no number")
+        raise ValueError(f"{text[:20]} is not a number")
     return value
 
 

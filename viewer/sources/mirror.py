@@ -40,9 +40,9 @@ from viewer.sources.shared import (
 from viewer.troubles import troubles_of_mirror
 
 #: What a mirror has no files of, and where they are.
-LACKS = "What jobs and slots do has not come here: `viewer` on the cluster shows it."
+LACKS = "The state of jobs and slots has not arrived here: use `viewer` on the cluster."
 #: What there is none of where `trainer train` was typed by hand.
-NO_JOBS = "A training without the orchestrator has no jobs, and nobody says whether it goes on."
+NO_JOBS = "A training without the orchestrator has no jobs, and its state is unknown."
 
 
 class MirrorFolder:
@@ -80,7 +80,7 @@ class MirrorFolder:
         names = _names_of(by_run)
         rows = tuple(_row_of(run_id, names[run_id], by_run[run_id]) for run_id in newest)
         if not newest:
-            words = "Nothing is here yet: `syncd watch` brings the policies and curves of a run."
+            words = "Nothing is here yet: `syncd watch` fetches the policies and curves of a run."
             return PageSnapshot(source=self.kind, place=self.place, note=words, runs=rows)
         if self._first not in by_run:  # a page does not change its run because another one publishes
             self._first = newest[0]
@@ -101,9 +101,7 @@ class MirrorFolder:
             try:
                 one = self._pacer.read(place.path, curves_signature(place), partial(learned_of, place))
             except (OSError, *NOT_A_TRAININGS) as error:
-                unreadable.append(
-                    Trouble(words=f"Slot {place.slot}: its curves are damaged here ({error}).", urgent=False)
-                )
+                unreadable.append(Trouble(words=f"Slot {place.slot}: its curves are damaged ({error}).", urgent=False))
                 continue
             if one is None:
                 unread += 1

@@ -44,7 +44,7 @@ from viewer.sources.shared import (
 from viewer.timeline import row_of
 
 #: What no history is kept of.
-LACKS = "This is an earlier moment: slots, policies, contributors, troubles and goodput are shown as of now only."
+LACKS = "This is an earlier moment; slots, policies, contributors, troubles and goodput exist only for now."
 #: A line of the list of runs is looked at so often.
 ROW_S = 10.0
 #: What a job that runs tells of itself (its first step, a request to hand over) is read so often.
@@ -96,7 +96,7 @@ class RunFolders:
             rows = self._rows(now)
             if all(row.state for row in rows):
                 words = (
-                    f"The run {printable(choice.run, 80)} is not here any more{': choose another one' if rows else ''}."
+                    f"The run {printable(choice.run, 80)} no longer exists here{': choose another' if rows else ''}."
                 )
                 return PageSnapshot(source=self.kind, place=self.place, note=words, runs=rows)
         chosen = chosen or self._default()
@@ -143,7 +143,7 @@ class RunFolders:
         except OSError as error:
             return None, f"{error.filename or run_dir.path} cannot be read: {error.strerror or error}."
         except NOT_A_TRAININGS as error:
-            return None, f"{run_dir.path}: something in it was not written by a run ({type(error).__name__}: {error})."
+            return None, f"{run_dir.path} contains something that no run wrote ({type(error).__name__}: {error})."
 
     def _read(self, run_dir: RunDir, choice: ViewChoice, now: float) -> RunPage:
         path, pacer = run_dir.path, self._pacer
@@ -269,7 +269,7 @@ def _sound(make: Callable[[], SlotFacts]) -> SlotFacts:
     """What `make` finds. Errors: its own; ValueError where a number would spoil what is made of all slots."""
     facts = make()
     if not all(abs(value or 0) < MOST for job in facts.jobs for value in vars(job).values()):
-        raise ValueError("a record of a job has a number that no run comes to")
+        raise ValueError("a job's record contains an impossible number")
     return facts
 
 

@@ -37,7 +37,7 @@ function line(state, slot, row, x, now, clock) {
   };
   const goodput = row.goodput == null ? "" : `${Math.round(100 * row.goodput)} %`;
   const failed = row.jobs.filter(isBad).length;
-  const name = `slot ${slot}: ${row.jobs.length} jobs shown, ${failed ? `${failed} of them failed, ` : ""}goodput ${goodput || "not known"}; arrow keys choose a job`;
+  const name = `slot ${slot}: ${row.jobs.length} jobs shown, ${failed ? `${failed} failed,  ` : ""}goodput ${goodput || "unknown"}; choose a job with the arrow keys`;
   return html`<div class="row">
     <span class="slot">${slot}</span>
     <svg viewBox="0 0 ${WIDTH} ${ROW}" preserveAspectRatio="none" tabindex="0" role="img" aria-label=${name} @keydown=${move}>
@@ -66,7 +66,7 @@ function piece(part, x, now, job) {
 function detail(state, rows, now, clock) {
   const row = rows.find(([slot]) => Number(slot) === state.selected?.slot)?.[1];
   const job = row?.jobs.find((one) => one.attempt === state.selected.attempt);
-  return job ? `slot ${state.selected.slot}, ${words(job, now, clock)}` : "Choose a job by a click, or by the arrow keys in a row.";
+  return job ? `slot ${state.selected.slot}, ${words(job, now, clock)}` : "Click a job, or choose one with the arrow keys.";
 }
 
 function words(job, now, clock) {

@@ -151,7 +151,7 @@ const isOld = () => state.line === "live" && state.clock() - state.at > OLD_S;
 const LINES = {
   connecting: "connecting",
   live: "live",
-  lost: "no connection to the viewer; trying again",
+  lost: "no connection to the viewer; reconnecting",
   refused: "no token",
   full: "too many pages",
   file: "a saved page",
@@ -174,7 +174,7 @@ function header(snapshot) {
   const seen = moment(state.at, { second: "2-digit" });
   const other = zone(state.at);
   const line = state.line === "live" && OVER.has(run?.state) ? "connected" : LINES[state.line];
-  const words = wasOld ? `as of ${seen}: nothing was read since` : `${line} ${when}`;
+  const words = wasOld ? `as of ${seen}: nothing newer could be read` : `${line} ${when}`;
   return html`<header>
     <h1>${run ? run.name : snapshot?.place ?? "viewer"}</h1>
     ${run ? html`<span class="badge" data-state=${run.state}>${run.state}</span>` : nothing}
@@ -186,10 +186,10 @@ function header(snapshot) {
 
 function body(snapshot) {
   if (state.line === "refused")
-    return notice("This page has no token, or that of a viewer that has ended. Open the whole address that `viewer` printed, with what comes after #.");
-  if (state.line === "full") return notice("Too many pages look at this viewer. Close one, and load this one again.");
+    return notice("This page has no token, or the token of a viewer that has ended. Open the complete address that `viewer` printed, with the part after #.");
+  if (state.line === "full") return notice("Too many pages are open on this viewer. Close one, then reload this page.");
   if (!snapshot) return notice("Looking …");
-  if (snapshot.version !== VERSION) return notice("The viewer is of another version than this page: load the page again.");
+  if (snapshot.version !== VERSION) return notice("The viewer has another version than this page: reload the page.");
   return html`${snapshot.note ? notice(snapshot.note) : nothing}${PANELS.map((panel) => panel(state))}`;
 }
 

@@ -41,7 +41,7 @@ export function zone(at) {
   if (offset == null || offset === -60 * new Date(at * 1000).getTimezoneOffset()) return "";
   const minutes = Math.abs(offset) / 60;
   const rest = minutes % 60 ? `:${String(minutes % 60).padStart(2, "0")}` : "";
-  return `times are of UTC${offset < 0 ? "-" : "+"}${Math.floor(minutes / 60)}${rest}`;
+  return `times are in UTC${offset < 0 ? "-" : "+"}${Math.floor(minutes / 60)}${rest}`;
 }
 
 function clock(at, now) {
@@ -122,7 +122,7 @@ function moments(state) {
     <h2 id="moment">Moment</h2>
     <input type="range" min="0" max="1000" step="1" aria-labelledby="moment" .value=${String(Math.round((1000 * (at - first)) / (last - first)))}
       aria-valuetext=${choice.at == null ? "now" : moment(at)} @input=${move}>
-    <output>${choice.at == null ? "" : `as it was on ${moment(at)}`}</output>
+    <output>${choice.at == null ? "" : `as of ${moment(at)}`}</output>
     <button ?disabled=${choice.at == null} @click=${now}>now</button>
   </section>`;
 }
@@ -145,7 +145,7 @@ function runs({ snapshot, choose, offline }) {
     Object.entries(row.counts).map(([name, count]) => `${count} ${name}`).join(", ") || row.note,
     row.total ? percent(row.step / row.total) : short(row.step),
   ]);
-  return panel("Runs", table([["run"], ["state"], ["slots", "num"], ["of them"], ["done", "num"]], rows));
+  return panel("Runs", table([["run"], ["state"], ["slots", "num"], ["slots by state"], ["done", "num"]], rows));
 }
 
 // tiles.js draws into an element of its own.
@@ -205,7 +205,7 @@ function jobs(state) {
   if (!rows.length) return nothing;
   const older = rows.some(([, row]) => row.older > 0);
   const spent = run.goodput
-    ? html`<p>Goodput <strong>${percent(run.goodput.goodput) || "not known yet"}</strong>
+    ? html`<p>Goodput <strong>${percent(run.goodput.goodput) || "unknown yet"}</strong>
         <span class="dim">${Object.entries(KINDS).filter(([kind]) => run.goodput[kind] > 0).map(([kind, name]) => `${name} ${roughly(run.goodput[kind])}`).join(", ")}</span></p>`
     : nothing;
   const turn = state.offline ? nothing : pager("jobs", older ? () => choose({ jobs: choice.jobs + 1 }) : null,
@@ -243,7 +243,7 @@ function tasks({ snapshot: { run }, choose }) {
     number(row.steps_to_success),
   ]);
   const heads = [["task"], ["training"], ["now", "num"], ["evaluated", "num"], ["95 %", "num"], ["steps to success", "num"]];
-  return panel("Tasks", table(heads, rows), html`<p class="dim">${success ? "success" : "return"}; over the slots of this page</p>`);
+  return panel("Tasks", table(heads, rows), html`<p class="dim">${success ? "success" : "return"}, over the slots on this page</p>`);
 }
 
 function evaluations({ snapshot: { run } }) {

@@ -57,7 +57,7 @@ function read({ place, unit, bodies }, body, k) {
     for (let i = 3; i < 7; i++) poses[7 * b + i] = body.getInt16(own + 2 * i, true) / 32767;
     normalise(poses, 7 * b + 3);
   }
-  if (!poses.every((one) => Math.abs(one) <= REACH)) throw new RangeError("a body that is nowhere");
+  if (!poses.every((one) => Math.abs(one) <= REACH)) throw new RangeError("a body has no position");
   return poses;
 }
 

@@ -9,9 +9,9 @@ const SCENES = 16;
 const MOST_PICKED = 16;
 // Where nothing moves, its words are looked at so often.
 const REST_MS = 1000;
-const FILM = "Type where the viewer runs: a film of one episode of the newest published policy. A name that ends in .gif makes a GIF.";
-const UNDRAWN = "This environment cannot be shown while it trains: a frame recorder reads MuJoCo's bodies, and it has none. Its numbers are here; the command under “film” films its newest policy.";
-const NO_WEBGL = "This browser has no WebGL 2, or it is switched off: the agent is told in numbers.";
+const FILM = "Type this where the viewer runs to film one episode of the newest published policy. A name that ends in .gif makes a GIF.";
+const UNDRAWN = "This environment cannot be drawn live, because it has no MuJoCo bodies. Its numbers are shown here; the command under “film” films its newest policy.";
+const NO_WEBGL = "This browser has no WebGL 2, or it is switched off: only the agent's numbers are shown.";
 
 // Texts are always text: nothing here makes HTML of a string.
 function h(tag, props, ...children) {
@@ -58,15 +58,15 @@ export function start(tell) {
   const label = (words, control) => h("label", {}, `${words} `, control);
   const note = h("p", { class: "dim" });
   const place = h("div", { class: "tiles" });
-  const controls = h("div", { class: "controls" }, h("label", {}, shown, " show them"), label("Agents", top), label("Pin", add));
+  const controls = h("div", { class: "controls" }, h("label", {}, shown, " show live"), label("Agents", top), label("Pin", add));
   const host = h("div", {}, controls, note, place);
 
   function redraw() {
     if (!listing) return;
     choices(top, Array.from({ length: listing.most }, (_, k) => [String(k + 1), k + 1]), choice.top ?? listing.top);
     choices(add, [["an agent …", ""], ...listing.agents.filter(([slot]) => !choice.pins.includes(slot)).map(([slot, name]) => [name ? `${slot}: ${name}` : `slot ${slot}`, slot])], "");
-    const empty = listing.tiles.length ? "" : "No job runs, and no slot has published a policy: nobody plays yet.";
-    say(note, !choice.on ? "Nothing is asked for, and nothing is sent." : listing.note || empty);
+    const empty = listing.tiles.length ? "" : "No job runs, and no slot has published a policy yet.";
+    say(note, !choice.on ? "Live agents are off; jobs send nothing." : listing.note || empty);
     show(note, Boolean(note.textContent));
     const wanted = choice.on ? listing.tiles : [];
     for (const [slot, tile] of tiles)
@@ -183,7 +183,7 @@ class Tile {
     this.name = h("h3", {}, `slot ${slot}`);
     this.badge = h("span", { class: "badge" });
     this.solved = h("span", { class: "badge", "data-state": "solved" }, "success");
-    this.canvas = h("canvas", { tabindex: "0", role: "img", "aria-label": `The agent of slot ${slot} at play. Arrow keys turn it, plus and minus bring it nearer or farther, 0 goes back, F follows it.` });
+    this.canvas = h("canvas", { tabindex: "0", role: "img", "aria-label": `The agent of slot ${slot} at play. Arrow keys turn the view, plus and minus zoom, 0 resets, F follows.` });
     this.picture = h("canvas", { role: "img", "aria-label": `Pictures of the agent of slot ${slot}` });
     this.words = h("p", { class: "said", role: "status" });
     this.view = h("div", { class: "view" }, this.canvas, this.picture, this.words);
@@ -193,7 +193,7 @@ class Tile {
     this.follow = h("button", { type: "button", "aria-pressed": "false", onclick: () => this.orbit.toggle() }, "follow");
     this.reset = h("button", { type: "button", onclick: () => this.orbit.back() }, "reset view");
     this.pin = h("button", { type: "button", "aria-pressed": "false", onclick: () => choose({ pins: choice.pins.includes(slot) ? choice.pins.filter((one) => one !== slot) : [...choice.pins, slot] }) }, "pin");
-    this.lane = h("select", { "aria-label": `what slot ${slot} shows`, onchange: (event) => choose({ lanes: [...choice.lanes.filter(([one]) => one !== slot), ...(event.target.value === "any" ? [] : [[slot, event.target.value]])].slice(-MOST_PICKED) }) });
+    this.lane = h("select", { "aria-label": `what to show of slot ${slot}`, onchange: (event) => choose({ lanes: [...choice.lanes.filter(([one]) => one !== slot), ...(event.target.value === "any" ? [] : [[slot, event.target.value]])].slice(-MOST_PICKED) }) });
     this.command = h("code", { class: "command" });
     this.undrawn = h("p", { class: "dim", role: "status" }, UNDRAWN);
     this.film = h("details", {}, h("summary", {}, "film"), h("p", { class: "dim" }, FILM), this.command);
@@ -216,7 +216,7 @@ class Tile {
     show(this.undrawn, told.undrawn);
     this.element.style.setProperty("--width", `${listing.size[0]}px`);
     this.element.style.setProperty("--shape", `${listing.size[0]} / ${listing.size[1]}`);
-    const many = told.bad === 1 ? "" : ` (${told.bad.toLocaleString("en")} of them so far)`;
+    const many = told.bad === 1 ? "" : ` (${told.bad.toLocaleString("en")} so far)`;
     say(this.why, told.why ? told.why + many : "");
     show(this.why, Boolean(told.why));
     this.dirty = true;
@@ -233,7 +233,7 @@ class Tile {
       this.playback.add(batch, body, now);
       this.trouble = "";
     } catch {
-      this.trouble = "What comes of this agent cannot be drawn.";
+      this.trouble = "The data of this agent cannot be drawn.";
     }
     if (batch.kind === JPEG) this.takePicture(batch, body);
   }
@@ -264,7 +264,7 @@ class Tile {
     show(this.canvas, works);
     show(this.picture, seen.batch.kind === JPEG);
     const pictures = seen.poses && !works ? NO_WEBGL : seen.poses && entry?.why ? entry.why
-      : seen.poses && !entry?.scene ? "Its scene is on its way." : seen.poses && !fits ? "Its poses do not fit its scene." : "";
+      : seen.poses && !entry?.scene ? "Its scene is loading." : seen.poses && !fits ? "Its poses do not fit its scene." : "";
     const why = seen.isLate ? this.state.note : ""; // the last picture stays, and it is said why none follows
     this.overlay(this.trouble || (seen.batch.kind === JPEG ? this.pictureTrouble : pictures) || why || "");
     for (const one of [this.follow, this.reset]) show(one, works);
@@ -302,7 +302,7 @@ class Tile {
       say(this.badge, "waiting");
       say(this.numbers, state.score == null ? "" : `evaluated ${Math.round(100 * state.score)} %`);
       this.table({});
-      const waits = state.lane.includes("@") ? `Waiting for what ${state.lane.split("@")[1]} shows …` : state.at_work ? "Waiting for what its job shows …" : "No job of it runs at present.";
+      const waits = state.lane.includes("@") ? `Waiting for ${state.lane.split("@")[1]} …` : state.at_work ? "Waiting for its job …" : "It has no running job.";
       return this.overlay(state.note || state.why || waits);
     }
     const { batch } = seen, late = clock - seen.at;
@@ -310,7 +310,7 @@ class Tile {
     const who = by ? `by ${by}` : batch.origin === "training" ? "in training" : `by ${batch.origin}`;
     const behind = late > 0 && late < 3600 ? ` · ${late.toFixed(1)} s behind` : "";
     const { isLate } = seen, isOver = isLate && !by && !state.at_work;
-    say(this.badge, isOver ? "its job trains no more" : isLate ? `${who} · delayed` : `${who} · slot ${this.slot}${behind}`);
+    say(this.badge, isOver ? "its job has ended" : isLate ? `${who} · delayed` : `${who} · slot ${this.slot}${behind}`);
     this.badge.dataset.state = isOver ? "stopped" : isLate ? "paused" : "running";
     show(this.solved, batch.success === true);
     this.element.dataset.success = String(batch.success === true);

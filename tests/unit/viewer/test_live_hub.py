@@ -196,16 +196,16 @@ def test_four_lanes_a_run_at_most_whoever_asks(shared: Path, new_hub: Callable[.
     ("write", "why"),
     [
         (lambda agent: agent.ring.write(POSE, b"\0\2{}"), "it cannot be read"),
-        (lambda agent: agent.ring.write(9, packed(agent.header())), "of no kind that is known"),
+        (lambda agent: agent.ring.write(9, packed(agent.header())), "its kind is unknown"),
         (lambda agent: agent.pose(swing(0), unit=1e5), "too far away"),
         (lambda agent: agent.pose(swing(0), place=[0, 1e300, 0]), "too far away"),
-        (lambda agent: agent.jpeg(b"\xff\xd8nonsense"), "too large, or does not say"),
+        (lambda agent: agent.jpeg(b"\xff\xd8nonsense"), "too large, or has no size"),
         (lambda agent: agent.jpeg(a_jpeg(size=(4000, 2))), "too large"),
         (lambda agent: agent.pose(swing(0), bodies=3), "3 bodies, its scene 1"),
         (lambda agent: agent.pose(swing(0), scene=put_scene(agent.folder, b"no scene")), "of its scene, it cannot"),
         (
             lambda agent: agent.pose(swing(0), scene=put_scene(agent.folder, scene_bytes(a_header(version=9)))),
-            "of its scene, it is of another version",
+            "of its scene, it has another version",
         ),
     ],
 )
@@ -335,7 +335,7 @@ def test_what_a_contributor_left_who_may_not_be_watched_is_not_shown(shared: Pat
     hub.change(box, choice=LiveChoice(lanes=((0, "any@ben"),)))
     hub.tell("", with_others(shared))
     (told, _) = tiles(box, lambda them: them[0]["note"])
-    assert told["note"] == "ben shows nothing at present."
+    assert told["note"] == "ben shows nothing now."
     wait_for(lambda: (0, "any@ben") in wishes(shared), "the wish, should he come back")
     assert AgentPlace(shared, RUN, 0, "any@ben") not in hub._streams
     hub.tell("", with_others(shared, "ben"))

@@ -115,4 +115,4 @@ def test_an_evaluation_of_a_stranger_takes_its_slot_only(tmp_path: Path, change:
     run = look(tmp_path).run
     assert run is not None
     assert [one.slot for one in run.evaluations] == [1]
-    assert any("Slot 0: its curves are damaged here" in one.words for one in run.troubles)
+    assert any("Slot 0: its curves are damaged" in one.words for one in run.troubles)

@@ -88,7 +88,7 @@ def test_the_page_of_another_run_is_chosen_by_its_id(tmp_path: Path) -> None:
     assert [row.name for row in found.runs] == ["a", "b"]
     assert page(first, second, run=found.runs[1].run_id).name == "b"
     gone = look(first, second, run="gone-0000")
-    assert (gone.run, gone.note) == (None, "The run gone-0000 is not here any more: choose another one.")
+    assert (gone.run, gone.note) == (None, "The run gone-0000 no longer exists here: choose another.")
 
 
 def test_a_copy_of_a_run_goes_by_its_folder(tmp_path: Path) -> None:
@@ -183,5 +183,5 @@ def test_runs_come_and_go_and_the_one_that_is_shown_stays(tmp_path: Path) -> Non
     shutil.rmtree(tmp_path / shown.name)
     gone = source.look(ViewChoice(run=shown.run_id), NOW + 120)
     assert (gone.run, len(gone.runs)) == (None, 2)
-    assert gone.note == f"The run {shown.run_id} is not here any more: choose another one."
+    assert gone.note == f"The run {shown.run_id} no longer exists here: choose another."
     assert source.look(ViewChoice(), NOW + 180).run is not None

@@ -124,7 +124,7 @@ def test_a_shelf_looks_again_for_what_was_not_there_and_not_at_once(tmp_path: Pa
     (tmp_path / f"{name}.scene").unlink()
     assert isinstance(shelf.get(tmp_path, name, 3), Scene), "it is kept"
     (tmp_path / f"{64 * 'a'}.scene").write_bytes(data)
-    assert shelf.get(tmp_path, 64 * "a", 3) == "its sum is wrong"
+    assert shelf.get(tmp_path, 64 * "a", 3) == "its checksum is wrong"
     (tmp_path / f"{64 * 'b'}.scene").symlink_to("/etc/passwd")
     assert shelf.get(tmp_path, 64 * "b", 3) is None, "a link is not followed"
 

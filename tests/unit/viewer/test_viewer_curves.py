@@ -101,7 +101,7 @@ def test_the_moving_average_has_dots_of_its_own() -> None:
         assert (raw.steps, raw.values) == ((100, 200), (0.25, 0.5))
         assert (averaged.label, averaged.steps, averaged.values) == ("slot 0, averaged", (200,), (0.75,))
         assert "the moving average" in panel.about
-    with pytest.raises(ValueError, match="no number"):
+    with pytest.raises(ValueError, match="not a number"):
         learned(0, [a_row(100)], an_evaluation(200, 0.5, averaged=an_evaluation(200, float("nan"))))
 
 
