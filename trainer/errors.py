@@ -153,5 +153,5 @@ class SupersededError(Exception):
     """A newer attempt of this slot has been claimed: end, publish nothing, delete nothing."""
 
     def __init__(self, attempt: int) -> None:
-        super().__init__(f"attempt {attempt} of this slot has taken over; ending without publishing")
+        super().__init__(f"attempt {attempt} of this slot has taken over; this one ends without publishing")
         self.attempt = attempt

@@ -45,4 +45,4 @@ def test_the_doctor_names_the_bucket(new_relay: NewRelay) -> None:
 
     assert code == 11, said
     assert "link does not work (Operation not permitted)" in said
-    assert "mounted buckets are none of them" in said
+    assert "not on a mounted bucket" in said

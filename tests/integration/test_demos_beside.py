@@ -53,10 +53,10 @@ def test_demonstrations_that_are_gone_change_no_bit_and_others_are_another_train
     assert "belongs to another training (demos_sha256 " in said
     assert len(list((broken / "run/slots/0/demos").iterdir())) == 1
     shutil.rmtree(demos)
-    assert "going on at step 93 of attempt 0" in train(broken, demos)
+    assert "continuing at step 93 of attempt 0" in train(broken, demos)
     assert slot_digest(broken / "run/slots/0") == slot_digest(whole / "run/slots/0")
     said = train(tmp_path / "new", demos, expected=ConfigError.exit_code)
-    assert "there are no demonstrations in" in said
+    assert "[demos.none]" in said
     manifest = json.loads((moved / "demos.json").read_text())
     del manifest["source"]["paid_by"]  # as of an import
     (moved / "demos.json").write_text(json.dumps(manifest))

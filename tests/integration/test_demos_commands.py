@@ -118,7 +118,7 @@ def test_episodes_that_fail_are_left_out_unless_they_are_wanted(tmp_path):
     said = []
     with refused("demos.nothing-made"):
         recording.record(teacher, None, 3, 0, tmp_path / "none", silent, said.append)
-    assert said == ["3 of 3 episodes failed, and are left out (--keep-failures keeps them)"]
+    assert said == ["3 of 3 episodes failed and are left out (keep them with --keep-failures)"]
     kept = recording.record(teacher, None, 3, 0, tmp_path / "all", silent, silent, keeps_failures=True)
     assert [told.success for told in kept.manifest.episodes] == [False] * 3
 

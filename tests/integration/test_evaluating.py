@@ -96,7 +96,9 @@ def test_one_that_fails_says_its_last_words(run):
     asked = request_of(run)
     (asked.checkpoint / "manifest.json").write_text("{")
     running = EvaluatorProcess(asked)
-    with refused("evaluator.ended", how=re.compile("^exited with status 1: no checkpoint .*manifest.json is torn")):
+    with refused(
+        "evaluator.ended", how=re.compile("^exited with status 1: no checkpoint .*manifest.json is incomplete")
+    ):
         result_of(running)
 
 

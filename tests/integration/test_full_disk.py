@@ -13,7 +13,7 @@ from relay import NewRelay, Relay
 from orchestrator.decisions.verdicts import NO_INODES
 
 #: Whether the job's error output found room, nobody can say before.
-CAUSES = ("no space left on the disk", "it left no word, and the disk is full")
+CAUSES = ("no space left on the disk", "it left no message, and the disk is full")
 
 
 def slot_of(relay: Relay) -> dict[str, object]:

@@ -101,7 +101,7 @@ def test_a_laggard_goes_on_with_what_the_other_has_learned_and_a_kill_changes_no
     assert ended(begun(run, 0, {"score": 1.0}, **fields))[0] == [0]
     codes, printed = ended(begun(run, 1, {"score": 0.0, "205": "adopt", "215": "SIGKILL"}, {"score": 0.0}, **fields))
     assert codes == [KILLED, 0], printed
-    assert "goes on with what slot 0 had learned by its step 1,200, which solved 100% more" in printed
+    assert "adopts the learner of slot 0 at its step 1,200, which solved 100% more" in printed
     (adopted,) = [entry for entry in history(run / "slots/1") if isinstance(entry, Adopted)]
     assert (adopted.adopt, adopted.of, adopted.step) == (0, 1200, 820)  # the newest checkpoint is that of step 800
     assert not [entry for entry in history(run / "slots/0") if isinstance(entry, Adopted)]

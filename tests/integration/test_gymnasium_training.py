@@ -65,7 +65,7 @@ def test_hand_overs_in_mid_episode_change_no_bit(
     train(whole, env, num_workers=2, **fields)
     for vector_steps in ("33", "29"):
         train(broken, env, HANDING_OVER, vector_steps, expected=HANDED_OVER, **fields)
-    assert "going on at step 186 of attempt 1" in train(broken, env, **fields)
+    assert "continuing at step 186 of attempt 1" in train(broken, env, **fields)
     expected = bits_of(whole)
     assert bits_of(broken) == expected
     assert gaps(expected["metrics"]) == []
@@ -98,9 +98,9 @@ def test_a_job_with_one_core_goes_on_with_the_bits_of_one_with_two(tmp_path: Pat
 def test_one_that_cannot_be_repeated_says_so_at_its_first_checkpoint_and_goes_on(tmp_path: Path) -> None:
     env = {"id": "odd_envs:Clock"}
     said = train(tmp_path, env, HANDING_OVER, "60", expected=HANDED_OVER)
-    assert said.count("Clock: it cannot be put back in mid-episode") == 1
+    assert said.count("Clock: it cannot be restored in mid-episode") == 1
     said = train(tmp_path, env)
-    assert said.count("begins an episode anew") == 3
+    assert said.count("restarts an episode") == 3
     assert "complete: 600 steps" in said
 
 
@@ -115,7 +115,7 @@ def test_what_is_trained_is_evaluated_watched_plotted_and_played(tmp_path: Path)
     assert (tmp_path / "Teller.mp4").stat().st_size > 1000
     assert "the pictures: curves.png" in run(tmp_path, "-m", "trainer", "plot", "run")
     actors = ("-m", "trainer", "actors", "--shared-dir", "run/shared", "--num-envs", "2", "--steps", "200")
-    assert "a module that its writer names is not imported here" in run(tmp_path, *actors, "--for", "20")
+    assert "foreign modules are not imported here" in run(tmp_path, *actors, "--for", "20")
 
 
 @pytest.mark.long

@@ -138,7 +138,7 @@ class TestRehearsals:
         shown = relay.run("start", "--dry-run")
 
         assert shown.code == 0, shown.words
-        for part in ("run toy: 2 slots", "\n#SBATCH --time=", "a job for slot 1 (attempt 0)", "Nothing was done."):
+        for part in ("run toy: 2 slots", "\n#SBATCH --time=", "a job for slot 1 (attempt 0)", "Nothing was changed."):
             assert part in shown.out
         assert sorted(path for path in relay.folder.rglob("*")) == before
 

@@ -88,7 +88,7 @@ cli.main()
 
         assert relay.ended(successor) == 0, relay.output()
         assert "on rented-1 (orchestrator start" in relay.output()
-        assert "it is taken for gone in" in relay.output()
+        assert "this start takes over in" in relay.output()
         assert relay.attempts() == [0, 1]
         assert relay.read("parent.json", 1)["step"] == 100
         assert [event["verdict"] for event in relay.events("ended")] == ["node failed", "finished"]

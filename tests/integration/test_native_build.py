@@ -69,7 +69,7 @@ def test_a_damaged_library_is_built_again(tmp_path, caplog):
     built.path.unlink()  # a process may have it mapped
     built.path.write_bytes(b"not a library")
     assert find_or_build(tmp_path / "native") == built
-    assert "is damaged and is built again" in caplog.text
+    assert "is damaged and is rebuilt" in caplog.text
 
 
 @pytest.mark.long
@@ -157,7 +157,7 @@ def test_without_a_compiler_python_steps_and_says_so_once(compiler, spec, fresh,
         envs.reset()
     lines = [record.message for record in caplog.records if "stepped by Python" in record.message]
     assert len(lines) == 1
-    causes = {"missing": "cannot be run", "failing": "no such thing", "torn": "is no command"}
+    causes = {"missing": "cannot be run", "failing": "no such thing", "torn": "is not a command"}
     assert causes[compiler] in lines[0]
     with pytest.raises(EnvError, match="cc"):
         VectorEnv(spec, stepper="native")

@@ -86,7 +86,7 @@ def test_a_member_of_the_groups_folder_edits_neither_the_code_of_a_run_nor_anyth
             config = {"executor": "local", "training": {}, "command": ["true"], "run_dir": str(lab / "mine")}
             run = ann.start(run_name="mine", **config)
             assert run.wait(PATIENCE_S) == 0, ann.said()
-            assert f"note: members of {group} can put something else in the place of what lies in {lab}" in ann.said()
+            assert f"note: members of {group} can replace the contents of {lab}" in ann.said()
             code = next((lab / "mine" / "code").glob("[0-9a-f]*")) / "orchestrator" / "shim.py"
             assert code.is_file()
             assert eve.run("sh", "-c", f"echo >> {code}").returncode != 0

@@ -98,7 +98,7 @@ def test_a_training_goes_on_where_it_stood_and_is_finished(name: str, tmp_path: 
         assert json.loads(said.splitlines()[-1]) == [0], said
     else:
         said = run(folder, "-m", "trainer", "train", "--config", "training.json", "--run-dir", "run")
-    assert f"attempt 1: going on at step {step} of attempt 0" in said
+    assert f"attempt 1: continuing at step {step} of attempt 0" in said
     slot = folder / "run/slots/0"
     parent = json.loads((slot / "attempts/1/parent.json").read_text())
     assert (parent["attempt"], parent["step"]) == (0, step)

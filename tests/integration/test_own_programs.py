@@ -54,16 +54,16 @@ def test_a_finished_run_is_lengthened_by_another_total_and_says_how(new_relay: N
     again = relay.run("start")
 
     assert again.code == 0
-    assert "toy is finished. A slot goes on if it is given other params or another command: " in again.out
+    assert "toy is finished. To continue a slot, give it other params or another command: " in again.out
     assert "`orchestrator start toy --set params.NAME=…`" in again.out
     assert relay.attempts(0) == relay.attempts(1) == [0]
     rehearsed = relay.run("start", "toy", "--dry-run")
-    assert "toy is finished. A slot goes on" in rehearsed.out
+    assert "toy is finished. To continue a slot" in rehearsed.out
 
     longer = relay.run("start", "toy", "--set", "params.total=30")
 
     assert longer.code == 0, longer.words
-    assert "is finished. A slot" not in longer.out
+    assert "is finished. To continue a slot" not in longer.out
     relay.assert_exactly_once(30, 0)
     assert relay.read("parent.json", 1)["step"] == 10
     relay.assert_exactly_once(20, 1)  # its own total was not changed

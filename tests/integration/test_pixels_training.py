@@ -77,7 +77,7 @@ def test_hand_overs_in_mid_clip_change_no_bit(fields: dict[str, object], tmp_pat
     train(whole, num_workers=2, **fields)
     for vector_steps in ("23", "19"):
         train(broken, HANDING_OVER, vector_steps, expected=HANDED_OVER, **fields)
-    assert "going on at step 126 of attempt 1" in train(broken, **fields)
+    assert "continuing at step 126 of attempt 1" in train(broken, **fields)
     assert bits_of(broken) == bits_of(whole)
 
 
@@ -90,7 +90,7 @@ def test_a_frozen_encoder_from_a_file_is_kept_once_published_once_and_played_els
     train(whole, **fields)
     train(broken, HANDING_OVER, "33", expected=HANDED_OVER, **fields)
     weights.unlink()  # the slot has a copy
-    assert "going on at step 99" in train(broken, **fields)
+    assert "continuing at step 99" in train(broken, **fields)
     assert bits_of(broken) == bits_of(whole)
 
     slot = broken / "run/slots/0"

@@ -205,7 +205,7 @@ def test_a_film_that_the_disk_has_no_room_for_leaves_nothing(tmp_path, limit):
         assert len(frames_of(tmp_path / "film.mp4")[1]) == 20
     else:
         assert done.returncode == 1
-        assert "is the disk full?" in done.stderr
+        assert "[film." in done.stderr
         assert len(done.stderr.splitlines()) == 1
         assert list(tmp_path.iterdir()) == []
 

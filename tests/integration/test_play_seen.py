@@ -77,5 +77,4 @@ def test_on_another_driver_frames_are_kept_and_it_is_said(caplog):
     with caplog.at_level(logging.WARNING), VectorEnv(VectorSpec(ref, 2, 4)) as envs:
         seen = envs.restore(state).obs[IMAGE]
     assert (seen == kept[:, None]).all()
-    assert "drawn by an old one, here draws" in caplog.text
-    assert "what is drawn from here on may differ" in caplog.text
+    assert "drawn by an old one, and " in caplog.text

@@ -101,7 +101,7 @@ def test_three_hand_overs_change_no_bit_of_what_a_wheel_brings(installed: Path, 
         said = train(broken, installed, "-c", HANDING_OVER, moment, expected=HANDED_OVER)
         assert f"handed over at step {stopped_at} (SIGUSR2)" in said
         assert "Traceback" not in said
-    assert "going on at step 708 of attempt 2" in train(broken, installed, "-m", "trainer")
+    assert "continuing at step 708 of attempt 2" in train(broken, installed, "-m", "trainer")
     assert attempt_numbers(broken / "run/slots/0") == [0, 1, 2, 3]
     expected = bits_of(whole)
     assert bits_of(broken) == expected

@@ -58,7 +58,7 @@ def test_a_second_one_waits_and_goes_on_where_the_first_one_ends(
     ):
         keeper, *waiting = sorted((first, second, third), key=lambda each: not waits_not(each))
         for each in waiting:
-            said = f"{folder} is kept by `syncd pull` (pid {keeper.pid}) already: waiting until that one ends"
+            said = f"{folder} is kept by `syncd pull` (pid {keeper.pid}): waiting until it ends"
             wait_for(lambda each=each, said=said: said in each.said(), "its word")
             assert each.said().count("\n") == 1
         leaves, takes = waiting

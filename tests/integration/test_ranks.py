@@ -87,7 +87,7 @@ def test_ranks_of_other_processors_are_refused_before_they_train(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert attempts(tmp_path, ("run", 2, {"other processor": "1"})) == [[LOST, LOST]]
-    words = "of rank 1 differs from those of rank 0, and so would what they learn; ask for nodes of one kind"
+    words = "of rank 1 differs from those of rank 0, and so would their results: ask for nodes of one type"
     assert words in capfd.readouterr().out
     assert not list((tmp_path / "run/slots/0").rglob("step-*"))
 

@@ -119,7 +119,7 @@ def test_the_second_run_of_a_job_takes_nothing_from_the_first_one(new_relay: New
 
     relay.submit_again(relay.read("claim", 0)["token"])
     relay.wait_for(lambda: relay.duplicates(0), "the second run's word")
-    relay.wait_for(lambda: "a second time" in str(relay.status()["slots"][0]), "the controller's doubts")
+    relay.wait_for(lambda: "started this job twice" in str(relay.status()["slots"][0]), "the controller's doubts")
     assert relay.attempts() == [0]
     relay.release()
 

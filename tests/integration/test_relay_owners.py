@@ -94,6 +94,6 @@ def test_an_owner_that_was_held_up_while_a_job_looked_goes_on(new_relay: NewRela
     relay.release()
 
     assert relay.ended(held_up) == 0, relay.output()
-    assert "looked after the run: going on" in relay.output()
+    assert "took over the run: continuing" in relay.output()
     relay.assert_exactly_once(50)
     assert relay.ledger()["epoch"] > 1

@@ -94,8 +94,8 @@ def test_what_start_was_told_reaches_the_jobs_and_the_key_no_file(new_relay: New
     told = dict(line.partition("=")[::2] for line in (relay.folder / "told.txt").read_text().splitlines())
     named = {name: value for name, value in told.items() if name.startswith("WANDB_")}
     assert named == {"WANDB_MODE": "online", "WANDB_ENTITY": "us", "WANDB_PROJECT": "mine", "WANDB_TAGS": "a,b"}
-    assert "WANDB_API_KEY is not passed on to jobs: run `wandb login` once" in done.words
-    assert "WANDB_MODE=online in your environment is stronger" in done.words
+    assert "jobs do not get WANDB_API_KEY: run `wandb login` once" in done.words
+    assert "WANDB_MODE=online in your environment takes precedence" in done.words
     relay.wait_for_supervisors()
     files = [path for path in relay.folder.rglob("*") if path.is_file()]
     assert files

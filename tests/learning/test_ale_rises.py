@@ -69,7 +69,7 @@ def test_the_score_of_a_game_rises_through_three_hand_overs(tmp_path: Path) -> N
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LONG_S, check=False,
         )  # fmt: skip
         assert done.returncode == expected, done.stdout
-        assert "begins an episode anew" not in done.stdout
+        assert "restarts an episode" not in done.stdout
     slot = tmp_path / "run/slots/0"
     assert attempt_numbers(slot) == [0, 1, 2, 3]
     (evaluation,) = read_evaluations(slot)

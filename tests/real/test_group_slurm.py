@@ -162,7 +162,7 @@ def test_whatever_becomes_of_its_jobs_each_slot_comes_to_what_its_journal_says(
     until(lambda: all(is_held(relay, slot, BACK) for slot in others), "two thirds of the run")
     until(lambda: all(givers(relay, k, beyond=AWAY) >= set(others) - {k} for k in others), "newer rows")
     for reason in ("name", *ROWS.keys() - {"version_unknown"}):  # for that one it waits, lest the policy turns up
-        words = f"an episode of slot {LIAR} is not learned from ({reason})"
+        words = f"an episode of slot {LIAR} is ignored ({reason})"
         until(lambda words=words: all(words in said(relay, slot) for slot in others), words)  # type: ignore[misc]
     assert set(followed(relay, WORST, beyond=AWAY)) & {0, 1}
     assert not [slot for slot in others if LIAR in followed(relay, slot, beyond=AWAY)]

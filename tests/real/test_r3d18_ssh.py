@@ -80,7 +80,7 @@ def test_r3d18_is_loaded_trained_with_handed_over_published_and_played_on_a_lapt
     first = store.read_manifest(place, store.versions(place)[-1])
     assert first.encoder is not None
 
-    assert "going on at step 48" in train(broken, weights)
+    assert "continuing at step 48" in train(broken, weights)
     second_pull = json.loads(run(mirror, "-m", "syncd", "pull", "", ".", "--json", **env))
 
     assert slot_digest(broken / "run/slots/0") == slot_digest(whole / "run/slots/0")

@@ -147,7 +147,7 @@ class Streaming:
         except OSError as error:
             self._again_at = time.monotonic() + AGAIN_AFTER_S
             words = f"{error.filename}: {error.strerror}"
-            self._notices.trouble(f"agents are not shown: {words}; all else goes on, and this tries again", "folder")
+            self._notices.trouble(f"agents are not shown: {words}; playing continues, and it is tried again", "folder")
             self.close()
             return
         if self._recorder is not None:
@@ -170,7 +170,7 @@ class Streaming:
             try:
                 slot.close()
             except OSError as error:
-                self._notices.trouble(f"what is shown cannot be withdrawn: {error.filename}: {error.strerror}")
+                self._notices.trouble(f"the shown agent cannot be withdrawn: {error.filename}: {error.strerror}")
 
     def _begin(self, envs: VectorEnv, current: Followed) -> None:
         manifest = current.manifest
@@ -255,7 +255,7 @@ class Actors:
     def _record(self) -> None:
         """What is played goes to the outbox, or to the learner's folder itself."""
         place: Outbox | store.Deposit = self.plan.deposit or Outbox(self.plan.folder)
-        full = "the outbox is full" if self.plan.deposit is None else "as much of this account's waits as may"
+        full = "the outbox is full" if self.plan.deposit is None else "this account's limit is reached"
 
         def offer(segment: Segment, data: bytes) -> bool:
             return place.offer(segment.run_id, segment.slot, data)
@@ -295,7 +295,7 @@ class Actors:
         if can_record(origin.spaces):
             self._recorder = Recorder(origin, self.plan.num_envs)
         else:
-            self.show.say(f"{manifest.run_name}: only rows of numbers can be recorded; playing without")
+            self.show.say(f"{manifest.run_name}: playing without recording, which needs rows of numbers")
 
     def _step(self, stage: Stage, current: Followed) -> None:
         actions = current.policy.act(stage.collector.obs, stage.collector.task, self._noise)

@@ -207,10 +207,10 @@ class Follower:
             return
         if self._averaged and any(store.hinted(place) for place in chosen):
             self.waiting_for = (
-                f"waiting for a first averaged policy in {self._shared.path}; without --averaged there is one"
+                f"waiting for a first averaged policy in {self._shared.path}; without --averaged there is a policy"
             )
         elif chosen or not places:
-            self.waiting_for = f"waiting for a first policy in {self._shared.path}"
+            self.waiting_for = f"waiting for the first policy in {self._shared.path}"
         else:
             there = ", ".join(sorted({place.run_id for place in places}))
             self.waiting_for = f"waiting for a policy of {self._choice} in {self._shared.path} (there is {there})"
@@ -234,8 +234,8 @@ class Follower:
             return
         except (UnusablePolicyError, store.DamagedPolicyError) as error:
             self._bad[key_of(manifest)] = manifest.version
-            self.waiting_for = f"waiting for a policy that can be played here: {name} cannot: {error}"
-            kept = " The last good one goes on." if self._ready else " Waiting for the next."
+            self.waiting_for = f"waiting for a policy that can be played here; {name} cannot: {error}"
+            kept = " The last good one continues." if self._ready else " Waiting for the next."
             # How far its actions are off is another number with each policy, and the same trouble.
             cause = type(error).__name__ if isinstance(error, GoldenMismatchError) else str(error)
             self._notices.trouble(f"{name} is not used: {error}.{kept}", cause=cause)

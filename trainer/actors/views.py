@@ -317,7 +317,7 @@ class ActorCounts:
                 sent=sent,
                 accepted=accepted,
                 refused=refused,
-                trouble=f"{why}; playing goes on without recording" if why else None,
+                trouble=f"{why}; playing continues without recording" if why else None,
             )
 
     def _judged(self, outbox: Outbox | store.Deposit, waiting: int) -> tuple[int, Mapping[str, int], int]:
@@ -338,9 +338,9 @@ def network_words(folder: Path, now: float) -> str | None:
     if not isinstance(state, str):
         return None
     if isinstance(at, int | float) and now - at > SILENT_AFTER_S:
-        return f"no syncd is running here (last seen {_time(at)}); playing goes on"
+        return f"no syncd is running here (last seen {_time(at)}); playing continues"
     words = f"{state} since {_time(since)}" if isinstance(since, int | float) else state
-    return words if state in {"live", "syncing"} else f"{words}; playing goes on"
+    return words if state in {"live", "syncing"} else f"{words}; playing continues"
 
 
 def _time(unix_s: float) -> str:

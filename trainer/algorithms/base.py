@@ -142,7 +142,7 @@ class Algorithm(ABC):
         """
         if not training.cuda_graph or device.type != "cuda":
             return KERNELS, None
-        return KERNELS, f"training.cuda_graph is left out: updates of {training.algorithm.name} are not recorded"
+        return KERNELS, f"training.cuda_graph is ignored: {training.algorithm.name} does not support it"
 
     # --- optional: what is told of it ---------------------------------------------------------------------------------
 

@@ -279,7 +279,7 @@ class FrameReplay(Ring):
         for k in np.unique(task[~whole]).tolist():
             found = self.whole(k)
             if not found.size:
-                raise ValueError("the replay ring has no whole step of a task: it is too short for its frames")
+                raise ValueError("the replay ring has no complete step of a task: it is too short for its frames")
             again = np.flatnonzero(~whole & (task == k))
             number = rng.choice(found, len(again))
             chain[again], length[again], whole[again] = self._chains(task[again], number)

@@ -154,7 +154,7 @@ class Rollout:
                 return
             self._begun[step, lost] = begun
         if self._differs(step, seen).any():
-            raise ValueError(f"what was seen at step {step} of a rollout does not follow from what was seen before")
+            raise ValueError(f"the observation at step {step} of a rollout does not follow from the step before")
 
     def _differs(self, step: int, seen: Mapping[str, npt.NDArray[Any]]) -> Bools:
         """[N] whether something else was `seen` than the frames say."""

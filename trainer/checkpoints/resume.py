@@ -235,7 +235,7 @@ def walked_back(damaged: list[str], taken: CheckpointRef) -> tuple[str, ...]:
     """What to tell the user where newer checkpoints than `taken` were `damaged`."""
     if not damaged:
         return ()
-    return (f"damaged, not used: {'; '.join(damaged)}; going back to step {taken.step} of attempt {taken.attempt}",)
+    return (f"damaged and not used: {'; '.join(damaged)}; resuming from step {taken.step} of attempt {taken.attempt}",)
 
 
 def _changed(manifest: CheckpointManifest) -> tuple[str, ...]:
@@ -247,7 +247,7 @@ def _changed(manifest: CheckpointManifest) -> tuple[str, ...]:
     ]
     if not changed:
         return ()
-    return (f"made with other versions ({', '.join(changed)}): the training goes on, bit equality is not promised",)
+    return (f"written with other versions ({', '.join(changed)}): bits may differ from here on",)
 
 
 def find_policy(

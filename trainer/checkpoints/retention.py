@@ -87,7 +87,7 @@ def tidy(job: Job, *, keep_exact: int, keep_milestones: int, needed: AbstractSet
     """
     found = survey(job)
     decision = decide(found, keep_exact=keep_exact, keep_milestones=keep_milestones, needed=needed)
-    troubles = [f"{kept.ref.path} cannot be looked into now, and stays: {kept.unread}" for kept in found if kept.unread]
+    troubles = [f"{kept.ref.path} cannot be read now, and stays: {kept.unread}" for kept in found if kept.unread]
 
     def attempt(action: Callable[[], None], path: Path) -> None:
         if job.superseded_by() is not None:
@@ -95,7 +95,7 @@ def tidy(job: Job, *, keep_exact: int, keep_milestones: int, needed: AbstractSet
         try:
             action()
         except OSError as error:
-            troubles.append(f"could not clear {path}: {error.strerror}")
+            troubles.append(f"could not remove {path}: {error.strerror}")
 
     for kept in decision.deleted:
         attempt(lambda kept=kept: remove_folder(kept.ref.path), kept.ref.path)  # type: ignore[misc]

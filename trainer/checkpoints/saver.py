@@ -172,7 +172,7 @@ class Saver:
                 )
             )
         except OSError as error:
-            return (f"old checkpoints in {self._job.slot_dir} could not be looked through: {error.strerror}",)
+            return (f"old checkpoints in {self._job.slot_dir} could not be listed: {error.strerror}",)
         except ValueError as error:  # a decision that cannot be read: which ones it passes over is not known
             return (f"old checkpoints in {self._job.slot_dir} stay: {error}",)
 
@@ -184,5 +184,5 @@ class Saver:
 
 def unwritten(step: int, job: Job, error: OSError) -> SaveError:
     """A checkpoint could not be written."""
-    why = "the disk is full or the quota used up" if is_full(error) else error.strerror or error
+    why = "the disk is full or the quota is used up" if is_full(error) else error.strerror or error
     return SaveError("checkpoint.unwritten", step=step, path=job.attempt_dir, why=why)

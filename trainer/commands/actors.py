@@ -124,8 +124,8 @@ def actors(
             show.say(note)
         if contribute and not direct and not (where.path / "state" / "status.json").exists():
             show.say(
-                f"no syncd has run here yet: what is recorded waits in {where.path / 'outbox'} until "
-                "`syncd watch` or `syncd push` sends it"
+                f"no syncd has run here yet: recordings wait in {where.path / 'outbox'} until "
+                "`syncd watch` or `syncd push` sends them"
             )
         running = Actors(plan, show)
         last = running.run(is_asked)

@@ -80,11 +80,11 @@ def autotune(
     print(_computer(host))
     print(f"recommended: {counted(best.num_envs, 'environment')}, num_workers {best.workers}")
     if (rate := facts.rate_of(best)) is not None:
-        print(f"  about {rate:,.0f} steps/s, without the policy; a core and 4 GB stay yours")
+        print(f"  about {rate:,.0f} steps/s, without the policy; leaves one core and 4 GB free")
     for note in best.notes:
         say(f"  {note}")
     if known:
-        print("as it was measured before; --again measures anew")
+        print("from an earlier measurement; to measure again, use --again")
     print("next: trainer actors --shared-dir ~/shared_weights --num-envs auto --contribute")
 
 
@@ -134,7 +134,7 @@ def _say(line: str) -> None:
 
 
 def _announce(budget_s: float) -> None:
-    _say(f"measuring for at most {budget_s:.0f} s (longer once, where the simulator is compiled first)")
+    _say(f"measuring for at most {budget_s:.0f} s (longer if the simulator must be compiled first)")
 
 
 def _training(
@@ -150,7 +150,7 @@ def _training(
     if save and config is not None and config.suffix.lower() in YAML_SUFFIXES:
         raise ConfigError("cli.save-loses-comments", config=config)
     if shutil.which("sbatch") and "SLURM_JOB_ID" not in os.environ:
-        _say("this is no Slurm job: what is measured is this machine, not the one that the training will run on")
+        _say("this is not a Slurm job: it measures this machine, not the one that the training will use")
     _announce(budget_s)
     from trainer.machine import device as machine
     from trainer.training.memory import shortage
@@ -196,11 +196,11 @@ def _show(total_steps: int, tried: Tried, best: Setting) -> None:
     _table(names, rows, [setting == best for setting in order])
     print(_computer(tried.host) + (f", {tried.device}" if tried.device != "cpu" else ""))
     rate = tried.rates[best]
-    much = "as it is: nothing to change"
+    much = "unchanged: your settings are the best"
     if best != tried.own:
         much = f"{rate / tried.rates[tried.own]:.2f} times as fast as now"
     elif len(tried.rates) == 1:
-        much = "as it is: nothing else was measured in that time; --budget gives it more"
+        much = "unchanged: nothing else was measured in that time; allow more with --budget"
     print(
         f"recommended: num_envs {best.num_envs}, num_workers {best.workers} ({much}): about {rate:,.0f} steps/s, "
         f"{total_steps:,} steps in {duration(total_steps / rate)} without evaluations"

@@ -115,7 +115,7 @@ def export(
         found = Demos.open(demos)
         export_lerobot(found, out, partial(line.count, what="episodes"))
     if names := left_out(found.manifest):
-        _say(f"left out, for `trainer demos import` would not find it again: {', '.join(names)}")
+        _say(f"left out, because `trainer demos import` cannot read it: {', '.join(names)}")
     print(f"the data set: {out}")
 
 
@@ -171,7 +171,7 @@ def fit(
         print(json.dumps(facts, indent=2))
         return
     step, _, held_out = min(rows, key=lambda row: row[2])
-    print(f"best at step {step:,}: {held_out:.4g} of what is held out")
+    print(f"best at step {step:,}: error {held_out:.4g} on held-out episodes")
     if out is not None:
         print(f"the weights: {out} (network.encoder.weights)")
     print(f"the policy: {job.slot_dir} (trainer play, evaluate)")

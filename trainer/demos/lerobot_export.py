@@ -36,7 +36,7 @@ _LICENCE_NAME = re.compile(r"[A-Za-z0-9.-]+")
 #: docs/watching.md, "Other environments".
 _UNITS = (
     "An action is a row of numbers from -1 to 1 (the environment's own: `low + (action + 1) / 2 * (high - low)`), or a "
-    "choice, counted from 0."
+    "choice that counts from 0."
 )
 
 

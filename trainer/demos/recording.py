@@ -200,7 +200,7 @@ def record(
         else:
             failed += 1
     if failed:
-        say(f"{failed} of {len(turns) - first} episodes failed, and are left out (--keep-failures keeps them)")
+        say(f"{failed} of {len(turns) - first} episodes failed and are left out (keep them with --keep-failures)")
     return writer.finish()
 
 

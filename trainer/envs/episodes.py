@@ -232,7 +232,7 @@ class EnvSlot:
                 self._env.restore(State(own, meta["env"]))
             except EpisodeLostError as lost:
                 _log.warning(
-                    "environment %d (%s) begins an episode anew, %d steps are lost: %s",
+                    "environment %d (%s) restarts an episode, and %d steps are lost: %s",
                     self.number, self.instances.suite.spaces.tasks[self.task], self._stats.length, lost,
                 )  # fmt: skip
                 self.was_lost = True

@@ -133,7 +133,7 @@ class ExactEnv:
             if is_for_a_moment(error):
                 raise
             why = " ".join(str(error).split()) or type(error).__name__
-            told = f"its state could not be taken ({why}), so a resume begins this episode anew"
+            told = f"its state could not be taken ({why}), so a resume restarts this episode"
             return State({}, {"way": ANEW, "seed": self._seed, "steps": self._steps, TOLD: told})
 
     def taken(self) -> State:
@@ -149,7 +149,7 @@ class ExactEnv:
         elif self._last is not None and self._actions is not None:
             tensors = {"actions": np.array(self._actions), **_last_of(self._last)}
         elif way != ANEW:
-            way, told = ANEW, "the way its state is taken has changed in mid-episode: it is begun anew"
+            way, told = ANEW, "the method of its snapshots changed in mid-episode: it restarts"
         return State(tensors, {"way": way, "seed": self._seed, "steps": self._steps, TOLD: told, **more})
 
     def restore(self, state: State) -> None:
@@ -172,7 +172,7 @@ class ExactEnv:
             if is_for_a_moment(error):
                 raise
             words = str(error) or type(error).__name__
-            raise EpisodeLostError(f"its episode cannot be brought back ({words})") from error
+            raise EpisodeLostError(f"its episode cannot be restored ({words})") from error
 
     def close(self) -> None:
         self._played.close()
@@ -181,9 +181,7 @@ class ExactEnv:
         for action in state.tensors["actions"]:
             self.step(action)
         if self._last is None or not _same(_last_of(self._last), state):
-            raise EpisodeLostError(
-                f"its episode, played again from seed {self._seed}, is not what it was after {self._steps:,} steps"
-            )
+            raise EpisodeLostError(f"its episode, replayed from seed {self._seed}, differs after {self._steps:,} steps")
 
     def _put(self, state: State) -> None:
         way = self._way or way_of(self._played.upstream)
@@ -207,8 +205,8 @@ def choose_exactness(
         why = _why_not(make, name, action, clock)
         if why is None:
             return Exactness(name, told)
-        told = f"its own state is not exact ({why}); a resume plays its episodes again"
-    return Exactness(ANEW, f"it cannot be put back in mid-episode ({why}): a resume begins its episodes anew")
+        told = f"its own state is not exact ({why}); a resume replays its episodes"
+    return Exactness(ANEW, f"it cannot be restored in mid-episode ({why}): a resume restarts its episodes")
 
 
 def _why_not(make: Callable[[], PlayedEnv], way: str, action: Box | Discrete, clock: Callable[[], float]) -> str | None:
@@ -233,7 +231,7 @@ def _why_not(make: Callable[[], PlayedEnv], way: str, action: Box | Discrete, cl
                 for env in (other, one):
                     env.restore(state)
                     if _bits(env, then) != expected:
-                        return "the same actions do not give the same steps twice"
+                        return "the same actions give different steps"
                 if clock() - began >= CHECK_S:
                     break
         except Exception as error:
@@ -241,7 +239,7 @@ def _why_not(make: Callable[[], PlayedEnv], way: str, action: Box | Discrete, cl
                 raise
             if way == REPLAY and isinstance(error, EpisodeLostError):
                 # In the same words in every process, so that they are said once.
-                return "an episode that is played again does not come out as it was"
+                return "a replayed episode differs"
             return " ".join(str(error).split()) or type(error).__name__
     return None
 

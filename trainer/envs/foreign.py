@@ -70,7 +70,7 @@ class Settled:
 @cache
 def _tell(who: str, call: str, before: str) -> None:
     """Once a process."""
-    words = "%s has called %s in the trainer's own process, whose nets depend on it: it is put back to %s; where the "
+    words = "%s has called %s in the trainer's own process, whose networks depend on it: it is reset to %s; if the "
     _log.warning(words + "environment needs it, step it in a process of its own (num_workers: 1)", who, call, before)
 
 

@@ -166,10 +166,7 @@ class EnvGroup:
         return arrays, meta
 
     def restore(
-        self,
-        arrays: Mapping[str, npt.NDArray[Any]],
-        meta: Mapping[str, Any],
-        tell: Callable[[], object] = lambda: None,
+        self, arrays: Mapping[str, npt.NDArray[Any]], meta: Mapping[str, Any], tell: Callable[[], object] = lambda: None
     ) -> None:
         """Put the slots that `meta` names where they were; the others are left alone."""
         of_slot: dict[str, dict[str, npt.NDArray[Any]]] = {}
@@ -211,7 +208,9 @@ class EnvGroup:
             if low < least or high > largest:
                 del self._ranges[key]
                 names = ", ".join(self._instances.suite.spaces.tasks[:3])
-                words = "%s: the observation %r goes from %g to %g, and its space from %g to %g: nets learn badly from "
+                words = (
+                    "%s: the observation %r goes from %g to %g, and its space from %g to %g: nets learn badly from  "
+                )
                 _log.warning(words + "large numbers; scale what it gives", names, key, low, high, spec.low, spec.high)
 
     def _present(self, slot: EnvSlot) -> None:

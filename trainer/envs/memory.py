@@ -103,10 +103,10 @@ def fitted(host: Host, wanted: MemoryPlan, *, keeps_envs: bool = False) -> Memor
         if found != before:
             what = _instead(found, before)
             only = f"only {free / _GB:.1f} GB of memory are free now"
-            found = replace(found, notes=(*found.notes, f"{only}: {what}; close something for more"))
+            found = replace(found, notes=(*found.notes, f"{only}: {what}; close other programs for more"))
     need = need_bytes(found.num_envs, found.workers)
     if keeps_envs and free is not None and need > free:
-        words = f"{free / _GB:.1f} GB are free: the machine may become slow"
+        words = f"{free / _GB:.1f} GB are free, so the machine may become slow"
     elif keeps_envs and spare is not None and need > spare:
         words = f"less than {OWNERS_BYTES // _GB} GB stay yours"
     else:

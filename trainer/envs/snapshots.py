@@ -183,7 +183,7 @@ class _Mujoco:
         fields = [getattr(data, name) for name in self._derived]
         sizes = [field.size for field in fields]
         if physics.shape != (self._mujoco.mj_stateSize(model, self._what),) or derived.shape != (sum(sizes),):
-            raise ValueError("its state is of another version of MuJoCo, or of another model")
+            raise ValueError("its state belongs to another version of MuJoCo or another model")
         self._attributes.put(State(tensors, state.numbers))
         self._mujoco.mj_setState(model, data, np.ascontiguousarray(physics), self._what)
         for field, values in zip(fields, np.split(derived, np.cumsum(sizes)[:-1]), strict=True):

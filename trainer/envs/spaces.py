@@ -90,10 +90,10 @@ class ArraySpec:
             bool(value.get("privileged", False)),
         )
         if not made.shape:
-            raise ValueError("an observation has one number at least")
+            raise ValueError("an observation must have at least one number")
         whole = made.stack if made.is_clip else made.shape[0] / max(1, made.stack)
         if made.stack < 1 or made.stride < 1 or (made.stack > 1 and (whole != int(whole) or len(made.shape) < 3)):
-            raise ValueError(f"{made.shape} is no stack of {made.stack} frames, {made.stride} steps apart")
+            raise ValueError(f"{made.shape} is not a stack of {made.stack} frames, {made.stride} steps apart")
         return made
 
 
@@ -152,7 +152,7 @@ class Spaces:
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """What `as_json` was made of. Errors: KeyError, TypeError, ValueError for anything else."""
         if not isinstance(value["obs"], Mapping) or not isinstance(value["action"], Mapping):
-            raise TypeError("observations and the action are objects")
+            raise TypeError("observations and the action must be objects")
         obs = {key: ArraySpec.from_json(spec) for key, spec in value["obs"].items()}
         ((kind, size),) = value["action"].items()
         kinds: dict[str, type[Box | Discrete]] = {"box": Box, "discrete": Discrete}

@@ -203,9 +203,7 @@ class SuiteRef:
     def open(self) -> Suite:
         """The suite. Errors: ValueError. What takes longer than `BEGIN_S` ends this process."""
         who = f"an environment ({', '.join(self.settings.tasks)})"
-        words = (
-            f"{who} has not been made and closed again within {BEGIN_S:.0f} s: its stacks above say what it waits for"
-        )
+        words = f"{who} was not created and closed within {BEGIN_S:.0f} s: see its stacks above"
         with limited(BEGIN_S, words), Settled(who):
             suite: type[Suite] = find(SUITES, self.settings.name)
             return suite(self.settings, self.seed, self.cache)
@@ -236,7 +234,7 @@ def spaces_of(training: Training) -> Spaces:
 def bounds_of(suite: Suite) -> Bounds:
     """What experience of others is judged by. Errors: ValueError where it says none."""
     if suite.bounds is None:
-        raise ValueError("this suite does not say what honest experience obeys")
+        raise ValueError("this suite has no bounds of honest experience")
     return suite.bounds
 
 

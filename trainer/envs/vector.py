@@ -171,7 +171,7 @@ class VectorEnv:
         if actions.shape != shape:
             raise ValueError(f"actions have shape {actions.shape}, expected {shape}")
         if not np.isfinite(actions).all():
-            raise ValueError("actions hold NaN or infinity: the policy has diverged; go on from an earlier checkpoint")
+            raise ValueError("actions hold NaN or infinity: the policy diverged; continue from an earlier checkpoint")
         self._buffers.fields["actions"][:] = actions
 
     def snapshot(self) -> State:
@@ -214,7 +214,7 @@ class VectorEnv:
         added = list(range(before, self.num_envs))
         if added:
             self._ask(channel.START, {"indices": added, "attempt": self.spec.attempt})
-            _log.info("environments %d-%d are new: they start an episode", added[0], added[-1])
+            _log.info("environments %d-%d are new and start an episode", added[0], added[-1])
         if before > self.num_envs:
             _log.warning("environments %d-%d are dropped in mid-episode", self.num_envs, before - 1)
         self._started = True
@@ -318,7 +318,7 @@ class VectorEnv:
             if (then := meta["versions"].get(name)) != now:
                 _log.warning("the state is of %s %s, this is %s: not bit-exact", name, then, now)
         if self._driver and (before := meta.get("driver", "")) and before != self._driver:
-            words = "frames were drawn by %s, here draws %s: those are kept, what is drawn from here on may differ"
+            words = "frames were drawn by %s, and %s draws here: older frames are kept, new ones may differ"
             _log.warning(words, before, self._driver)
 
 

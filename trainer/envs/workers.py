@@ -53,7 +53,7 @@ DOING = {
     channel.START: "beginning episodes",
     channel.SNAPSHOT: "giving its state",
     channel.RESTORE: "taking a state",
-    channel.LOOK: "being looked at",
+    channel.LOOK: "being measured",
 }
 
 
@@ -154,7 +154,7 @@ class WorkerPool:
         if isinstance(error, TimeoutError):
             how = f"has been silent for {longest_s(op):.0f} s while {doing}"
             if not dismiss(process):
-                how += ", and cannot be killed, so it waits for a disk or a device"
+                how += ", and cannot be killed, because it waits for a disk or a device"
         else:
             end(process)
             code = process.returncode
@@ -238,7 +238,7 @@ def is_quick(suite: SuiteRef, num_envs: int, clock: Callable[[], float] = time.p
 def _step_seconds(suite: SuiteRef, clock: Callable[[], float]) -> float:
     """Of one step, with random actions; infinite where something goes wrong, which is told in its training."""
     who = f"an environment ({', '.join(suite.settings.tasks)})"
-    words = f"{who} has been silent for {BEGIN_S:.0f} s while its speed was looked at: see its stacks above"
+    words = f"{who} was silent for {BEGIN_S:.0f} s while its speed was measured: see its stacks above"
     rng, seconds, opened = np.random.default_rng(0), [], suite.open()
     with limited(BEGIN_S, words) as tell, Settled(who), suppress(Exception):  # somebody else's code
         env = opened.make(0)

@@ -87,7 +87,7 @@ class Evaluation:
             return self._returns()
         size = f"{counted(self.goals_per_task, 'goal')} a task"
         if self.is_small:
-            size += f": a small evaluation, the protocol has {GOALS_PER_TASK}"
+            size += f": a small evaluation; the full one has {GOALS_PER_TASK}"
         unseen = "" if self.unseen is None else f"; unseen goals {100 * self.unseen.mean_success:.1f} %"
         if self.averaged is not None:
             unseen += f"; averaged {100 * self.averaged.mean_success:.1f} %"

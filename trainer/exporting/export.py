@@ -210,7 +210,7 @@ def make_onnx(module: nn.Module, card: Card) -> bytes:
             verbose=False,
         )
     if program is None:
-        raise AssertionError("the exporter gave nothing")
+        raise AssertionError("the exporter returned nothing")
     model = program.model_proto
     for part in (model.graph, *model.graph.node, *model.graph.input, *model.graph.output, *model.graph.value_info):
         del part.metadata_props[:]  # where in our source it came from

@@ -202,7 +202,7 @@ class Journal:
         try:
             self.flush()
         except OSError as error:
-            _log.warning("%s cannot be written now (%s); its rows wait in memory", self._path.name, error.strerror)
+            _log.warning("%s cannot be written now (%s); its rows stay in memory", self._path.name, error.strerror)
 
     def flush(self) -> None:
         """Write what waits, durably, whole lines or nothing. Errors: OSError."""

@@ -244,14 +244,14 @@ class FrameRecorder:
                     self._notices.over("agents are shown again")
                     again_at = None
                 except OSError as error:
-                    words = f"{given.folder} ({error.strerror or error}); all else goes on, and it is tried again"
+                    words = f"{given.folder} ({error.strerror or error}); the training continues, and it is tried again"
                     self._notices.trouble(f"agents are not shown now: {words}", cause="disk")
                     again_at = self._clock() + AGAIN_AFTER_S
                     self._has_lost = True
         except Exception as error:  # noqa: BLE001 - whatever it is, it ends the showing and not the training
             self._wanted = {}
             words = str(error) or type(error).__name__
-            self._notices.trouble(f"agents are not shown any more: {given.folder} ({words}); all else goes on")
+            self._notices.trouble(f"agents are no longer shown: {given.folder} ({words}); the training continues")
 
     def _write(self, item: tuple[str, FrameBuffer] | _Scene) -> None:
         try:

@@ -121,12 +121,12 @@ def quantised(poses: F32) -> Quantised:
     values = poses.astype(np.float64)
     lengths = np.linalg.norm(values[..., 3:], axis=-1, keepdims=True)
     if not np.isfinite(values).all() or not (lengths > 0).all():
-        raise ValueError("a body is nowhere: its place or its rotation is not a number")
+        raise ValueError("a body's position or rotation is not a number")
     place = values[..., :3].mean(axis=(0, 1))
     away = values[..., :3] - place
     unit = max(FINEST_M, float(np.abs(away).max()) / _MOST)
     if unit >= COARSEST_M:
-        raise ValueError("the bodies are too far from each other to be drawn")
+        raise ValueError("the bodies are too far apart to be drawn")
     numbers = np.empty(poses.shape, "<i2")
     numbers[..., :3] = np.clip(np.rint(away / unit), -_MOST, _MOST)
     numbers[..., 3:] = np.rint(values[..., 3:] / lengths * _MOST)
@@ -176,7 +176,7 @@ def _mesh(parts: Parts, number: int, binary: bytearray) -> dict[str, Any]:
     vertices = parts.arrays[f"vertices.{number}"].astype(np.float64)
     faces = parts.arrays[f"faces.{number}"]
     if not len(vertices) or not np.isfinite(vertices).all():
-        raise ValueError(f"mesh {number} has no vertices, or some that are nowhere")
+        raise ValueError(f"mesh {number} has no vertices, or some without a position")
     low, high = vertices.min(axis=0), vertices.max(axis=0)
     place = (low + high) / 2
     unit = max(float((high - low).max()) / (2 * _MOST), 1e-9)
@@ -205,6 +205,6 @@ def _numbers(value: Any) -> Any:
     """As JSON has them, with the digits that mean something. Errors: ValueError where one is none."""
     if isinstance(value, float | int):
         if not math.isfinite(value):
-            raise ValueError("a number of the scene is none")
+            raise ValueError("a value of the scene is not a number")
         return float(f"{value:.{_DIGITS}g}")
     return [_numbers(each) for each in np.asarray(value).tolist()]

@@ -127,7 +127,7 @@ def _found_or_built(recipe: Recipe, folder: Path) -> Library:
     for path in sorted(folder.glob(f"{recipe.name}-*.so")):
         library = _genuine(path, recipe.name)
         if library is None:
-            _log.warning("%s is damaged and is built again", path)
+            _log.warning("%s is damaged and is rebuilt", path)
             _set_aside(path)
         elif (fault := _fault(recipe, library)) is None:
             return library
@@ -187,7 +187,7 @@ def _fault(recipe: Recipe, library: Library) -> str | None:
     except OSError as error:  # built on a node with a newer C library
         return f"it does not load ({error})"
     if not loaded.runs_here():
-        return "it is made for a processor with more instructions"
+        return "it was built for a processor with more instructions"
     return recipe.fault(library)
 
 
@@ -246,7 +246,7 @@ def _compile(recipe: Recipe, output: Path, compiler: list[str]) -> None:
         if len(compiler) > 1 or compiler == _USUAL:
             raise NoLibraryError("library.compiler-not-run", compiler=compiler[0], why=error) from error
         # As in a container, which has CC from its host. Flags would be lost by that.
-        _log.warning("the C compiler of CC cannot be run (%s): %s is taken", error, _USUAL[0])
+        _log.warning("the C compiler in CC cannot be run (%s): using %s", error, _USUAL[0])
         _compile(recipe, output, _USUAL)
         return
     if status:

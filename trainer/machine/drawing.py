@@ -135,7 +135,7 @@ def drop_foreign_variables(environ: MutableMapping[str, str] = os.environ) -> st
     if way.lower().strip() in KNOWN_TO_MUJOCO:
         return None
     del environ[VARIABLE]
-    return f"{VARIABLE}={way} is left out: MuJoCo knows no such way to draw"
+    return f"{VARIABLE}={way} is ignored: MuJoCo has no such backend"
 
 
 def main() -> int:

@@ -232,7 +232,7 @@ def gathered_numbers(group: Group, own: Mapping[int, State]) -> dict[int, State]
 def must_be_the_same(group: Group, parts: Mapping[str, State]) -> None:
     """Errors: RanksError, naming the ranks where `parts` differ from those of rank 0."""
     if group.size > 1:
-        group.must_agree("the parameters, or what belongs to them,", _digest(parts))
+        group.must_agree("the parameters or their states", _digest(parts))
 
 
 def _own_of(state: State, shared: State) -> State:

@@ -179,7 +179,7 @@ def _end_of_ranks(ranks: Sequence[subprocess.Popen[bytes]], job: Job, say: Calla
             rank.wait()
     for number in killed[:1]:
         by = signal.Signals(-ranks[number].returncode).name
-        say(f"rank {number} was killed by {by}: the ranks end, the last checkpoint is good")
+        say(f"rank {number} was killed by {by}: all ranks end; the last checkpoint is good")
     code = _code_of(job)  # rank 0's, or of the rank that failed first
     if code is None:
         code = ranks[0].returncode
@@ -203,7 +203,7 @@ def _end_of_step(step: subprocess.Popen[bytes], job: Job, say: Callable[[str], N
     code = _code_of(job)
     if code is not None:
         return code
-    say(f"a rank ended without a word (srun: {step.returncode}): all ranks end, the last checkpoint is good")
+    say(f"a rank ended without a message (srun: {step.returncode}): all ranks end; the last checkpoint is good")
     return step.returncode if 0 < (step.returncode or 0) < HANDED_OVER else RanksError.exit_code
 
 

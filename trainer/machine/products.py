@@ -67,9 +67,9 @@ def choose_products(
         use(ONEDNN)
         return ONEDNN, None
     use(PLAIN)
-    why = "rounds them here" if measured is not None else "is not here"
-    sentence = f"products were computed by {recorded}, which {why}: the training goes on, bit equality is not promised"
-    return PLAIN, sentence
+    why = "rounds differently here" if measured is not None else "is not here"
+    words = f"matrix products were computed by {recorded}, which {why}"
+    return PLAIN, f"{words}: bits may differ from here on"
 
 
 def pick(measured: Measured) -> str:

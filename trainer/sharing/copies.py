@@ -37,7 +37,7 @@ class Copies(InflowSource):
     the slot takes nothing of them by now. `keep` is for the reader's thread, the rest for the loop's.
     """
 
-    where = "copies of what other slots gave, which only take room,"
+    where = "obsolete copies of other slots' episodes"
 
     def __init__(self, job: Job) -> None:
         super().__init__()
@@ -108,9 +108,9 @@ def read_taken(job: Job, sha256: str) -> bytes:
         except FileNotFoundError:
             continue
         if name_of(data) != sha256:
-            raise ValueError(f"{sha256[:12]}… is not what was taken")
+            raise ValueError(f"{sha256[:12]}… has changed since it was accepted")
         return data
-    raise FileNotFoundError(2, f"{sha256[:12]}… is not among what was taken")
+    raise FileNotFoundError(2, f"{sha256[:12]}… was not accepted")
 
 
 def clear_taken(job: Job, goes: Callable[[Path], bool] = lambda _: True) -> None:

@@ -218,7 +218,7 @@ class Ingester(InflowSource):
             self._refuse(inbox, path, Reason.DROPPED, f"{inbox.who} was dropped from this run")
             return
         if (inbox.who, path.name) in self._unwanted:
-            self._refuse(inbox, path, Reason.DROPPED, "the training went back to be without it")
+            self._refuse(inbox, path, Reason.DROPPED, "the training was rolled back to before it")
             return
         step = self.step
         traces = self._before.traces if _is_new(path) else None  # else it would be known by itself
@@ -244,7 +244,7 @@ class Ingester(InflowSource):
         try:
             if not self._checks.can_repeat:
                 return RefusedSegment(
-                    Reason.UNTRUSTED, f"{who} is not named in trusted_contributors, and nothing can be checked"
+                    Reason.UNTRUSTED, f"{who} is not in trusted_contributors, and its segments cannot be checked"
                 )
             done = self._checks.check(who, verdict.segment, in_doubt=in_doubt)
         except Exception as error:  # noqa: BLE001 - as for the judge: the segment pays
@@ -262,13 +262,13 @@ class Ingester(InflowSource):
         self.removals.write_down(inbox)
         self._take_back(inbox, WITH_A_LIE)
         self._try(inbox.who, partial(self.notice.take_back, inbox))
-        self._hold(inbox, f"a segment was simulated again, and it is not true: {why}")
+        self._hold(inbox, f"simulating a segment again proves it false: {why}")
 
     def _hold(self, inbox: store.Inbox, why: str) -> None:
         made = store.hold(inbox.path, why, now=self._clock())
         self._listed[inbox.who].clear()  # it waits in the inbox until then
         hours = (made.until - made.at) / 3600
-        self.notices.note(f"nothing of {inbox.who} is taken for {hours:g} h: {why} (`syncd readmit` ends that)")
+        self.notices.note(f"nothing is accepted from {inbox.who} for {hours:g} h: {why} (`syncd readmit` ends this)")
 
     def _take_back(self, inbox: store.Inbox, why: Why) -> None:
         """What `inbox` gave leaves: what waits for the loop now, the ring's rows at its next barrier."""

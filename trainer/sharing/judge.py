@@ -109,21 +109,18 @@ class RefusedSegment:
 def why_none(training: Training, suite: Suite) -> str | None:
     """Why nothing of others can be learned from here; None: it can."""
     if not training.uses_experience:
-        return f"{training.algorithm.name} learns from its own steps alone"
+        return f"{training.algorithm.name} is on-policy"
     if training.env.draws != "no":
-        return "its policy sees pictures, and segments of others hold rows of numbers alone"
+        return "its policy sees pictures, and contributed segments have only rows of numbers"
     if suite.bounds is None:
-        return f"the suite {training.env.name} does not say what honest experience obeys (its bounds)"
+        return f"the suite {training.env.name} has no bounds of honest experience"
     if not can_record(suite.spaces):
         return (
-            f"segments hold one row of real numbers seen ({STATE!r}) and done, and environments of the suite "
-            f"{training.env.name} have {_kinds(suite.spaces)}"
+            f"segments need one row of real numbers as observation ({STATE!r}) and as action, and the suite "
+            f"{training.env.name} has {_kinds(suite.spaces)}"
         )
     if not can_hold_whole(suite.spaces):
-        return (
-            f"an episode of {suite.spaces.horizon:,} steps takes more than the {MAX_RAW_BYTES // 1024} KiB that a "
-            "segment may have"
-        )
+        return f"an episode of {suite.spaces.horizon:,} steps needs more than a segment's {MAX_RAW_BYTES // 1024} KiB"
     return None
 
 
@@ -149,7 +146,7 @@ class ContributorStanding:
         if len(window) < LEAST or refused <= MOST_REFUSED * len(window):
             return ""
         del self._bad[who]
-        return f"{refused} of its last {len(window)} segments were refused, the last one for {reason}"
+        return f"{refused} of its last {len(window)} segments were refused, the last for {reason}"
 
 
 def _without_the_smallest(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -364,4 +361,4 @@ class SlotJudge:
         try:
             return self._judge(data, name, expect)
         except Exception as error:  # noqa: BLE001 - a defect of ours; the segment pays, the training does not
-            return RefusedSegment(Reason.DEFECT, f"judging it failed ({type(error).__name__}); please report it")
+            return RefusedSegment(Reason.DEFECT, f"checking it failed ({type(error).__name__}); please report it")

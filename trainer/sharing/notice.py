@@ -173,4 +173,4 @@ def say_none(job: Job, step: int, tell: Callable[[str], None], *, over: bool) ->
     try:
         write_notice(job, step, time.time(), {"over": over})
     except OSError as error:
-        tell(f"that no experience is taken cannot be written to {job.shared_dir} ({error.strerror})")
+        tell(f"the notice that no experience is accepted cannot be written to {job.shared_dir} ({error.strerror})")

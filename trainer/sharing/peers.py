@@ -181,7 +181,7 @@ class PeerReader(InflowSource):
     def _read_all_of(self, slot: int) -> None:
         given, is_other = given_by(self._job, slot, self._group)
         if is_other:
-            self.say_once(f"slot {slot} trains something else: nothing of it is learned from", slot, "group")
+            self.say_once(f"slot {slot} trains something else, so its episodes are ignored", slot, "group")
         there = {one.path for one in given}
         known = self._known[slot] = self._known.get(slot, set()) & there
         tries = self._tries[slot] = {
@@ -221,7 +221,7 @@ class PeerReader(InflowSource):
             if verdict.reason == Reason.VERSION_UNKNOWN and not is_last_try:
                 return False
             if verdict.reason not in _EXPECTED:
-                where = f"an episode of slot {one.slot} is not learned from"
+                where = f"an episode of slot {one.slot} is ignored"
                 self.say_once(f"{where} ({verdict.reason}): {verdict.sentence}; {one.path}", one.slot, verdict.reason)
             return True
         self._copies.keep(data)

@@ -306,7 +306,7 @@ def differences(suite: store.SuiteFields) -> str | None:
         for name, there in suite.packages.items()
         if there != _installed(name)
     ]
-    return f"the policy was trained with {' and '.join(told)}: physics may differ a little" if told else None
+    return f"the policy was trained with {' and '.join(told)}: physics may differ slightly" if told else None
 
 
 def _installed(package: str) -> str:

@@ -43,7 +43,7 @@ COLLECT_EVERY_S = 60.0
 #: At the end of the job the last policy is waited for this long. A folder that hangs must not eat the job's lead.
 CLOSE_WAIT_S = 10.0
 
-_NOT_CLEARED = "old policies cannot be cleared away"
+_NOT_CLEARED = "old policies cannot be removed"
 
 OnVersion = Callable[[int, int, int], None]
 
@@ -211,10 +211,10 @@ class Publisher:
         except SupersededError:
             raise
         except OSError as error:
-            what = "the disk is full or the quota used up" if is_full(error) else error.strerror or str(error)
-            self._notices.trouble(f"{words} in {self._place.path} ({what}); the training goes on")
+            what = "the disk is full or the quota is used up" if is_full(error) else error.strerror or str(error)
+            self._notices.trouble(f"{words} in {self._place.path} ({what}); the training continues")
         except Exception as error:  # noqa: BLE001 - whatever a publication dies of, the training does not
-            self._notices.trouble(f"{words} ({type(error).__name__}: {error}); the training goes on")
+            self._notices.trouble(f"{words} ({type(error).__name__}: {error}); the training continues")
         else:
             return True
         return False
@@ -249,9 +249,7 @@ class Publisher:
             size = sum(tensor.numel() for tensor in frozen.values())
             if store.BYTES_A_NUMBER * size > store.MAX_RAW_BYTES:
                 most = store.MAX_RAW_BYTES // store.BYTES_A_NUMBER
-                raise ValueError(
-                    f"its encoder has {size:,} numbers, and {most:,} are sent: play it from the run folder"
-                )
+                raise ValueError(f"its encoder has {size:,} numbers, more than {most:,}: play it from the run folder")
             weights = store.rounded(floats_of(frozen))
             self._encoder = store.packed(weights), weights
         return self._encoder

@@ -24,7 +24,7 @@ ROUND_S = 1.0
 #: The reason in a word, and in a sentence.
 Why = tuple[Reason, str]
 #: Of what else somebody sent who lied.
-WITH_A_LIE: Why = (Reason.NOT_REPRODUCED, "another segment of its sender was not reproduced")
+WITH_A_LIE: Why = (Reason.NOT_REPRODUCED, "another segment of its sender could not be reproduced")
 
 
 class InflowSource:

@@ -177,8 +177,8 @@ def why_not_needed(need: Need | None) -> str | None:
     if need.over:
         return "not needed: the training is complete"
     if not need.takes:
-        return "not needed: this training cannot learn from experience of others"
-    return "not needed now: the slot has all that it can use" if need.full and need.heard_s < STALE_S else None
+        return "not needed: this training cannot learn from contributed experience"
+    return "not needed now: the slot has as much as it can use" if need.full and need.heard_s < STALE_S else None
 
 
 def is_over(needs: Mapping[SlotKey, Need]) -> bool:
@@ -198,12 +198,12 @@ def why_none_takes(needs: Mapping[SlotKey, Need]) -> str:
         return "the training is complete"
     living = [need for need in needs.values() if not need.over]
     if needs and not living:
-        return "waiting for a slot that has had no job yet"
+        return "waiting for the first job of a slot"
     if not living:
-        return "waiting for a slot that says that it takes experience (its owner's collaboration.enabled)"
+        return "waiting for a slot that accepts experience (its owner must set collaboration.enabled)"
     minutes = min(need.heard_s for need in living) / 60
     slots = counted(len(living), "unfinished slot")
-    return f"waiting for a learner: none of {slots} was heard of for {minutes:,.0f} min"
+    return f"waiting for a learner: none of {slots} has reported for {minutes:,.0f} min"
 
 
 def _is_taking(need: Need) -> bool:

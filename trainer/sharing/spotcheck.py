@@ -71,7 +71,7 @@ class Resimulator:
         try:
             begin, gap = self._start_of(env, task, segment.obs[0])
             if not gap <= TOLERANCE:
-                return Redone(gap, 0, "its first observation is that of none of this task's goals")
+                return Redone(gap, 0, "its first observation belongs to none of this task's goals")
             self._instances.reset(env, task, begin)
             for step, (observed, reward, ended) in enumerate(self._play(env, task, segment.action)):
                 sent = segment.obs[step + 1], segment.reward[step]
@@ -80,10 +80,10 @@ class Resimulator:
                 if not off <= TOLERANCE:
                     return Redone(gap, step + 1, _words(step, observed, reward, sent[0], sent[1]))
                 if ended != bool(segment.terminated[step]):
-                    what = "ends the episode, which was sent as going on" if ended else "does not end the episode"
-                    return Redone(gap, step + 1, f"done again, step {step} {what}")
+                    what = "ends the episode, but the segment continues it" if ended else "does not end the episode"
+                    return Redone(gap, step + 1, f"repeated step {step} {what}")
         except (StepFaultError, ValueError) as error:
-            return Redone(float("inf"), 0, f"its actions cannot be done ({error})")
+            return Redone(float("inf"), 0, f"its actions cannot be repeated ({error})")
         finally:
             self._instances.give_back(task, env)
         return Redone(gap, segment.steps)
@@ -134,10 +134,10 @@ class Resimulator:
 
 def _words(step: int, observed: F32, reward: np.float32, sent: F32, claimed: np.float32) -> str:
     if abs(float(reward - claimed)) > TOLERANCE:
-        return f"done again, step {step} gives a reward of {reward:.4g} and not of {claimed:.4g}"
+        return f"repeated step {step} gives a reward of {reward:.4g} and not of {claimed:.4g}"
     worst = int(np.abs(observed - sent).argmax())
     return (
-        f"done again, step {step} leads elsewhere: number {worst} of the observation is {observed[worst]:.4g} "
+        f"repeated step {step} differs: number {worst} of the observation is {observed[worst]:.4g} "
         f"and not {sent[worst]:.4g}"
     )
 

@@ -36,7 +36,7 @@ _LEGEND_LETTERS, _KEY_LETTERS = 150, 8
 #: Area of an evaluation's mark, in points²; a third of it in a crowd.
 _MARK, _CROWD = 30, 25
 #: What slots of a group are.
-GROUPS = "Slots of a group learn from each other: together they are one sample, so there is no interval over them"
+GROUPS = "Slots of a group learn from each other, so they are one sample without an interval"
 
 mpl.rcParams["text.parse_math"] = False  # the dollars of a run's name are no formula
 
@@ -153,7 +153,7 @@ def caption(runs: Sequence[Summary]) -> str:
         if any(run.last and run.tells_success for run in runs):
             lines[-1] += f". {intervals_are(runs)}"
         if not all(run.tells_success for run in runs):
-            lines.append("Marks among the returns are of runs that tell of no success")
+            lines.append("Marks among the returns are from runs without a success measure")
     if any(run.is_group for run in runs):
         lines.append(GROUPS)
     if _of_averages(runs):
@@ -166,7 +166,7 @@ def intervals_are(runs: Sequence[Summary]) -> str:
     about = {run.about for run in runs if run.last and run.tells_success}
     if about == {"seeds"}:
         return "Intervals: 95 % over seeds, resampled within tasks (Agarwal et al. 2021)"
-    episodes = "Intervals: 95 % over the episodes played; they say nothing of other seeds"
+    episodes = "Intervals: 95 % over the episodes played, not over other seeds"
     return (
         episodes if about == {"episodes"} else f"Intervals: 95 % over seeds; with fewer than {MIN_SEEDS}, over episodes"
     )
@@ -298,7 +298,7 @@ def draw_comparison(contenders: Sequence[Contender], out: Path, title: str) -> N
     goals = span(one.goals_per_task for each in contenders for seed in each.curves for one in seed.evaluations)
     words = f"Lines: evaluations of the deterministic policy, {goals} episodes a task; thin: seeds\n"
     if min(len(one.seeds) for one in contenders) < MIN_SEEDS:
-        words += f"Fewer than {MIN_SEEDS} seeds: intervals say nothing of other seeds"
+        words += f"Fewer than {MIN_SEEDS} seeds: intervals do not cover other seeds"
     else:
         words += "Bands: 95 % over seeds, resampled within tasks (Agarwal et al. 2021)"
     save_picture(picture, out, words)

@@ -252,8 +252,8 @@ def not_apart(contenders: Sequence[Contender]) -> list[str]:
         if again := sorted(seed for seed, count in counts.items() if count > 1):
             named = f"seed{'s' if again[1:] else ''} {', '.join(map(str, again))}"
             told.append(
-                f"{one.name}: {named} counted more than once, and equal seeds are no further samples: give each run "
-                "seeds of its own (slot k trains seed + k: at least `slots` apart)"
+                f"{one.name}: {named} counted more than once, and equal seeds are not new samples: give each run "
+                "its own seeds (slot k uses seed + k: at least `slots` apart)"
             )
     return told
 
@@ -262,7 +262,7 @@ def judged_at(contenders: Sequence[Contender]) -> str:
     """The step at which they are, and whether some were evaluated later too: a sentence."""
     words = f"judged at step {min(one.step for one in contenders):,}"
     is_last = all(one.curves == one.seeds for one in contenders)
-    return words if is_last else f"{words}, the last at which all were evaluated (--json has who came how far)"
+    return words if is_last else f"{words}, the last that all have evaluated (--json has the progress of each)"
 
 
 def word_for(contenders: Sequence[Contender]) -> str:

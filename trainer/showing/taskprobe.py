@@ -39,7 +39,7 @@ def main(tasks: list[str]) -> int:
         env.reset(goal_table(task, SEED)[0])
         observation, reward, _, _ = env.step(np.zeros(4, dtype=np.float32))
         if not (np.isfinite(observation).all() and np.isfinite(reward)):
-            raise ValueError(f"{task}: the first step gives numbers that are not finite")
+            raise ValueError(f"{task}: its first step has numbers that are not finite")
         found["loaded"] += 1
         first = first or env
     if first is not None and os.environ.get("MUJOCO_GL") != "disable":

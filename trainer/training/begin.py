@@ -116,7 +116,7 @@ def run(
         job.report(step=step, total=training.total_steps, checkpoint_step=step)
     show.say(
         f"attempt {job.attempt}: "
-        + (f"going on at step {step:,} of attempt {start.ref.attempt}" if start else "starting from scratch")
+        + (f"continuing at step {step:,} of attempt {start.ref.attempt}" if start else "starting from scratch")
         + (f", {group.size} ranks" if group.size > 1 else "")
     )
     suite = suite_of(training, job.run_dir / "goals")
@@ -222,7 +222,7 @@ def _leave_complete(job: Job, training: Training, start: Start, show: TrainingDi
         clear_taken(job)
         clear_over(job, training.group)
     job.report(step=step, total=training.total_steps, checkpoint_step=step)
-    show.say(f"nothing left to do: {step:,} of {training.total_steps:,} steps are trained and evaluated")
+    show.say(f"nothing to do: {step:,} of {training.total_steps:,} steps are trained and evaluated")
 
 
 def _numerics_of_all(
@@ -235,7 +235,7 @@ def _numerics_of_all(
     else:
         numeric = choose(json.loads(group.share()))
     kind = [numeric.get(name) for name in ("device", "processor", "variables", "products")]
-    one_kind = ", and so would what they learn; ask for nodes of one kind (slurm.constraint, slurm.gpu_type)"
+    one_kind = ", and so would their results: ask for nodes of one type (slurm.constraint, slurm.gpu_type)"
     group.must_agree("the processor, its variables, the GPU or the products", _digest(kind), one_kind)
     return numeric
 
@@ -293,7 +293,7 @@ def choose_numerics(
     for name, now in numeric.items():
         then = recorded.get(name, now)
         if then != now:
-            show.say(f"{name} was {then}, is {now}: the training goes on, bit equality is not promised")
+            show.say(f"{name} was {then}, is {now}: bits may differ from here on")
     if chosen.type == "cpu":
         numeric["products"], sentence = products.choose_products(training.network.widest, recorded.get("products"))
         if sentence is not None:
@@ -306,5 +306,5 @@ def choose_numerics(
     if sentence is not None:
         show.say(sentence)
     if training.cuda_graph and chosen.type != "cuda":
-        show.say(f"training.cuda_graph is left out: this trains on the {chosen.type}, and its settings are for a GPU")
+        show.say(f"training.cuda_graph is ignored: it needs a GPU, and this trains on the {chosen.type}")
     return numeric

@@ -173,7 +173,7 @@ class Loop:
         run, state = self.run, self.run.state
         with contextlib.suppress(OSError, ValueError):  # the next one that reads a damaged decision says so
             if any(back.hides(run.job.attempt, state.step) for back in rollbacks(run.job.slot_dir)):
-                self._last_words = "it does not end here: the next job goes back to an older checkpoint, as was asked"
+                self._last_words = "not complete: the next job goes back to an older checkpoint, as requested"
                 return HANDED_OVER
         self._last_words = f"complete: {state.step:,} steps, {state.updates:,} updates; files in {run.job.slot_dir}"
         return 0
@@ -181,7 +181,7 @@ class Loop:
     def _hand_over(self) -> int:
         """Save where it stands. Errors: SaveError."""
         run = self.run
-        reason = run.job.hand_over_reason() or ("its last evaluation is left" if run.is_trained else "asked to")
+        reason = run.job.hand_over_reason() or ("its last evaluation is missing" if run.is_trained else "asked to")
         run.doing, run.is_ending = f"handing over ({reason})", True
         self._secure()
         self._last_words = f"handed over at step {run.state.step:,} ({reason})"

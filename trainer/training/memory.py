@@ -27,7 +27,7 @@ from trainer.nets.encoders.base import check_encoders, encoder_for, kept_bytes, 
 _FLOAT_BYTES = 4
 #: What CUDA takes of the machine's memory, in each process [measured: 1.9 GB, half of it counted elsewhere].
 _CUDA_BYTES = 10**9
-_MORE_GPU = "take a GPU with more of it (slurm.gpu_type)"
+_MORE_GPU = "use a GPU with more memory (slurm.gpu_type)"
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def host_parts(
     what = f"a rollout, {training.rollout:,} steps of {_bytes_of(rollout.fields_of(kept))} bytes"
     return [
         _replay(held, row, rows),
-        Part(f"{new:,} new rows on their way to the disk", new * row, "checkpoint_interval", (new,)),
+        Part(f"{new:,} new rows not yet on disk", new * row, "checkpoint_interval", (new,)),
         Part(f"{envs:,} environments", int(share * in_envs), "num_envs", (envs,)),
         *_learner(training, gathered=True, live=here * (device == "cpu"), saved=2 * here),
         Part(what, int(share * rollouts), "algorithm.rollout_steps", (steps,)),

@@ -86,7 +86,7 @@ def recommend(facts: MachineRates) -> MemoryPlan:
         return replace(plan, notes=("nothing was measured", *plan.notes))
     near = _smallest_near(facts.stepping)
     if near.num_envs > size:
-        notes = (f"by its size it would be {counted(size, 'environment')}; {near.num_envs} were measured to be faster",)
+        notes = (f"its size suggests {counted(size, 'environment')}; {near.num_envs} were measured as faster",)
         return fitted(host, MemoryPlan(near.num_envs, near.workers, notes))
     of_size = [choice for choice in facts.stepping if choice.num_envs == size]
     return fitted(host, MemoryPlan(size, _smallest_near(of_size).workers if of_size else usable_cores(host)))
@@ -114,7 +114,7 @@ def advise(num_envs: int | None = None, user_id: str | None = None, host: Host |
     else:
         plan = plan_memory(host)
         envs = counted(by_size(host), "environment")
-        words = f"{envs} by this machine's size; `trainer autotune` measures whether more pay"
+        words = f"{envs} by this machine's size; `trainer autotune` measures whether more are faster"
         plan = replace(plan, notes=(words, *plan.notes))
     return replace(plan, notes=(*filter(None, [note]), *plan.notes))
 
@@ -184,7 +184,7 @@ def measure_machine(budget_s: float, say: Say) -> MachineRates:
     for num_envs, workers in choices(host):
         start, name = time.monotonic(), f"{counted(num_envs, 'environment')}, num_workers {workers}"
         if stepping and start - began + 1.2 * dearest_s > budget_s:
-            say("the time is over: larger choices were not tried")
+            say("the time is up: larger choices were not tried")
             break
         try:
             rate = _steps_per_s(VectorSpec(suite, num_envs, _SEED), workers)

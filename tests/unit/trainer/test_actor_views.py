@@ -82,7 +82,7 @@ def test_success_is_that_of_the_last_fifty_episodes_of_each_task(tmp_path):
         (None, None),
         ("{torn", None),
         ('{"state": "live", "since": 90, "written_at": 99}', "live since "),
-        ('{"state": "offline", "since": 90, "written_at": 99}', "; playing goes on"),
+        ('{"state": "offline", "since": 90, "written_at": 99}', "; playing continues"),
         ('{"state": "live", "since": 5, "written_at": 9}', "no syncd is running here"),
     ],
 )

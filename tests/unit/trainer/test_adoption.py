@@ -245,7 +245,7 @@ class TestALearner:
         assert not ids or caught.value.id in ids
         state = run_of(own)
         said = put_in(state, Adopted(100, 2, 0, 90, "a" * 64, 0.3), safetensors.torch.save(tensors))
-        assert said.startswith("what slot 2 has learned is not taken over: ")
+        assert said.startswith("the learner of slot 2 is not adopted: ")
         after = own.state()
         assert (state.adopted, after.numbers, after.tensors.keys()) == (0, before.numbers, before.tensors.keys())
         assert all(torch.equal(tensor, before.tensors[key]) for key, tensor in after.tensors.items())
@@ -258,6 +258,6 @@ def test_the_average_of_the_actor_begins_anew():
     state = run_of(own, average)
     said = put_in(state, Adopted(100, 2, 0, 90, "a" * 64, 0.3), safetensors.torch.save(dict(other.state().tensors)))
     assert state.adopted == 1
-    assert "goes on with what slot 2 had learned by its step 90, which solved 30% more" in said
+    assert "adopts the learner of slot 2 at its step 90, which solved 30% more" in said
     for name, tensor in average.tensors.items():
         assert torch.equal(tensor, other.policy.state_dict()[name])

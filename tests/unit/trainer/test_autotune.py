@@ -82,7 +82,7 @@ def test_advice_is_what_was_measured_else_by_size(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     by_rule = autotune.advise(host=LAPTOP)
     assert (by_rule.num_envs, by_rule.workers) == (4, 2)
-    assert "`trainer autotune` measures whether more pay" in by_rule.notes[0]
+    assert "`trainer autotune` measures whether more are faster" in by_rule.notes[0]
     write(cache_file(LAPTOP.name), facts(Stepping(12, 5, 9000.0)))
     assert (autotune.advise(host=LAPTOP).num_envs, autotune.advise(host=LAPTOP).workers) == (12, 5)
     own = autotune.advise(3, host=LAPTOP)

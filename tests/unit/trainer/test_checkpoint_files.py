@@ -93,7 +93,7 @@ DAMAGES = [truncate, flip_a_bit, os.unlink, lengthen, a_pipe]
     ("damage", "name", "told"),
     [
         *((damage, name, name) for damage in DAMAGES for name in (*FILES, ROWS)),
-        (fewer_rows, MANIFEST, r"its row files hold \d+ of the ring's \d+ rows"),
+        (fewer_rows, MANIFEST, r"its row files contain \d+ of the ring's \d+ rows"),
         (another_step, MANIFEST, "digest"),
     ],
 )
@@ -103,7 +103,7 @@ def test_damage_sends_the_loader_one_back_and_it_says_which_why_and_what_instead
     start = successor(run)
     assert start.ref.step == 100
     [note] = start.notes
-    assert re.search(rf"step 200 of attempt 0 \(.*{told}.*going back to step 100 of attempt 0", note)
+    assert re.search(rf"step 200 of attempt 0 \(.*{told}.*resuming from step 100 of attempt 0", note)
 
 
 def test_when_every_checkpoint_is_damaged_nothing_starts_from_scratch(run):

@@ -75,7 +75,7 @@ def test_who_is_further_is_judged_where_all_were_evaluated():
     for one in (ppo, sac):
         assert (one.step, one.worst, one.steps_to(0.5)) == (200, 0.3, None)
         assert (one.final.value, one.mean_return, one.area) == pytest.approx((0.3, 0.3, 0.2))
-    assert judged_at([ppo, sac]).startswith("judged at step 200, the last at which all were evaluated")
+    assert judged_at([ppo, sac]).startswith("judged at step 200, the last that all have evaluated")
     told = {one["algorithm"]: one for one in comparison_as_json([ppo, sac])["contenders"]}
     assert (told["ppo"]["judged_at"], told["sac"]["steps"]) == (200, [200, 300, 500])
     assert [len(rows) for rows in told["sac"]["evaluations"]] == [2, 3, 5]

@@ -127,9 +127,9 @@ def mean_of(*weights, step=310):
     [
         ([from_peer(step, step)[0] for step in (310, 320, 330)], (310, 320, 330), "a segment of slot 0",
          ", and 2 more up to step 330: going on without them"),
-        ([from_peer(step, step)[0] for step in (310, 900)], (310,), "a segment of slot 0", "): going on without it"),
+        ([from_peer(step, step)[0] for step in (310, 900)], (310,), "a segment of slot 0", "): continuing without it"),
         # Of two files one is there: half a mean would be another mean.
-        ([mean_of(b"one", b"another")], (310,), "a mean with the weights of slots 0 and 2", "): going on without it"),
+        ([mean_of(b"one", b"another")], (310,), "a mean with the weights of slots 0 and 2", "): continuing without it"),
     ],
 )  # fmt: skip
 def test_all_that_is_gone_is_one_sentence_also_where_the_job_ends_before(tmp_path, entries, steps, what, without):
@@ -141,7 +141,7 @@ def test_all_that_is_gone_is_one_sentence_also_where_the_job_ends_before(tmp_pat
     intake.close()
     (sentence,) = said_by(intake)
     assert sentence.startswith(f"{what} that entered at step 310 is gone or damaged (")
-    assert f"{without}; this training is no longer bit for bit" in sentence
+    assert f"{without}; it is no longer bit for bit" in sentence
 
 
 def test_an_adoption_that_is_lost_keeps_the_slot_from_none(tmp_path):
@@ -168,8 +168,10 @@ def test_a_learner_that_came_of_a_liars_rows_is_told_of(tmp_path, step, who, is_
     intake = slot.intake()
     assert intake._remove(state(250), "mallory")
     said = said_by(intake)
-    words = "what slot 0 had learned, taken over at step 250, came of rows of mallory too: only going back to before"
-    assert said == ([f"{words} that step undoes it (docs/laptops.md)"] if is_said else [])
+    words = (
+        "the learner of slot 0, adopted at step 250, also learned from rows of mallory: to undo it, roll back to before"
+    )
+    assert said == ([f"{words} that step (docs/laptops.md)"] if is_said else [])
 
 
 class Line:

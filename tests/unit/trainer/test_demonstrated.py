@@ -218,7 +218,7 @@ def test_of_several_copies_that_of_the_newest_checkpoint_is_taken(demos, tmp_pat
     shutil.rmtree(folder)
     other.copy_to(slot / DEMOS / other.manifest.digest)
     assert begin.run(Job.standalone(tmp_path / "run"), asked.changed(total_steps=60), listener) == 0
-    assert any("going on at step 42 " in line for line in listener.said)
+    assert any("continuing at step 42 " in line for line in listener.said)
 
 
 def unreadable(monkeypatch, file, number):
@@ -240,7 +240,7 @@ def test_what_cannot_be_read_now_is_called_neither_gone_nor_damaged_and_the_slot
     folder = tmp_path / "demos"
     demos.copy_to(folder)
     job, asked = Job.standalone(tmp_path / "run"), training(demos).changed(demos=str(folder))
-    words = rf"cannot be read \({os.strerror(number)}\), and nothing was decided: .* is a slot's copy .*, remove it$"
+    words = rf"cannot be read \({os.strerror(number)}\), and nothing was changed: .* is a slot's copy .*, remove it$"
     with monkeypatch.context() as patch:
         unreadable(patch, folder / BLOCKS / demos.manifest.blocks[0].path, number)
         with pytest.raises(UndecidedError, match=words):
@@ -260,7 +260,7 @@ def test_what_can_never_be_read_is_damaged(demos, tmp_path, monkeypatch, number,
     demos.copy_to(tmp_path / "demos")
     block = tmp_path / "demos" / BLOCKS / demos.manifest.blocks[0].path
     unreadable(monkeypatch, tmp_path / "demos" / MANIFEST if is_manifest else block, number)
-    words = rf"cannot be read: {os.strerror(number)}; remove it where it is a slot's copy"
+    words = rf"cannot be read: {os.strerror(number)}[.] Remove it if it is a slot's copy"
     with pytest.raises(DamagedDemosError, match=words):
         list(Demos.open(tmp_path / "demos").read())
 

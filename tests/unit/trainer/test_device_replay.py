@@ -39,14 +39,14 @@ def test_a_replay_on_a_gpu_counts_there_and_not_in_the_machine():
 
 def test_what_does_not_fit_into_the_gpu_is_refused_in_one_sentence():
     training = training_of(replay_on="device", buffer_size=20_000_000)
-    lower = "lower training.algorithm.buffer_size to 11,000,000 in a new run, or take a GPU with more of it"
+    lower = "lower training.algorithm.buffer_size to 11,000,000 in a new run, or use a GPU with more memory"
     with refused("memory.gpu-too-small", advice=re.compile(f"^most is for the replay, 20,000,000 rows of .*; {lower}")):
         memory.check(training, "cuda", None, 4 * 10**9)
     memory.check(training.changed(buffer_size=11_000_000), "cuda", None, 4 * 10**9)
     memory.check(training, "cpu", None, None)
     memory.check(training.changed(replay_on="host"), "cuda", None, 4 * 10**9)
     full = memory.shortage(torch.OutOfMemoryError("CUDA out of memory."), training, "cuda")
-    assert full.fields["advice"].endswith("in a new run, or take a GPU with more of it (slurm.gpu_type)")
+    assert full.fields["advice"].endswith("in a new run, or use a GPU with more memory (slurm.gpu_type)")
     memory.check(training, "cuda", 4 * 10**9)  # the machine's own memory has to bear none of it
     nets = training_of(critic_hidden=(8192, 8192, 8192))
     with refused("memory.gpu-too-small", advice=re.compile("the critics, .*lower training.network.critic_hidden to ")):
@@ -57,7 +57,7 @@ def test_pictures_stay_in_the_machine():
     training = resolve(
         TrainingSection(env={"name": "arm", "observation": "cameras"}, algorithm="sac", replay_on="device")
     )
-    with pytest.raises(ConfigError, match="replay_on device is for replays of states"):
+    with pytest.raises(ConfigError, match="replay_on device works for states only"):
         memory.check(training, "cpu", None)
 
 

@@ -158,8 +158,8 @@ def test_an_evaluation_that_fits_into_no_job_is_left_out_and_the_run_ends(tmp_pa
         assert Attempt(tmp_path, stop_in=600, takes={600: None}).code == HANDED_OVER
     last = Attempt(tmp_path)
     assert (last.code, last.begun, last.evaluated) == (0, [], [300])
-    assert last.told("the evaluation of step 600 is left out", "jobs began it and none came to its end")
-    assert Attempt(tmp_path).told("nothing left to do")
+    assert last.told("the evaluation of step 600 is skipped", "jobs began it, and none finished it")
+    assert Attempt(tmp_path).told("nothing to do")
 
 
 def test_what_a_branch_that_no_longer_counts_began_and_gave_up_says_nothing_of_the_one_that_does(tmp_path):

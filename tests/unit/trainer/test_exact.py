@@ -97,8 +97,7 @@ def test_a_snapshot_that_forgets_something_is_found_out_and_said():
     found = chosen(odd_envs.Forgetful)
     assert found.way == REPLAY
     assert found.told == (
-        "its own state is not exact (the same actions do not give the same steps twice); a resume plays its episodes "
-        "again"
+        "its own state is not exact (the same actions give different steps); a resume replays its episodes"
     )
 
 
@@ -106,8 +105,7 @@ def test_what_nobody_can_repeat_is_found_out_and_said():
     found = chosen(odd_envs.Clock)
     assert found.way == ANEW
     assert found.told == (
-        "it cannot be put back in mid-episode (an episode that is played again does not come out as it was): a resume "
-        "begins its episodes anew"
+        "it cannot be restored in mid-episode (a replayed episode differs): a resume restarts its episodes"
     )
 
 
@@ -143,7 +141,7 @@ def test_an_episode_that_does_not_come_out_as_it_was_is_lost():
     for name in ("last.obs.state", "last.reward"):
         other = dict(state.tensors)
         other[name] = np.nextafter(other[name], other[name].dtype.type(9))
-        with pytest.raises(EpisodeLostError, match="played again from seed 1, is not what it was after 5 steps"):
+        with pytest.raises(EpisodeLostError, match="replayed from seed 1, differs after 5 steps"):
             env.restore(State(other, state.numbers))
     env.restore(state)
 
@@ -157,7 +155,7 @@ def test_a_state_of_a_way_that_is_not_possible_here_is_lost():
 
 def test_an_episode_whose_beginning_is_not_known_here_is_not_played_again_from_there():
     """Its state was put back; the check of this process found that states are not exact, so it takes none."""
-    told = "its own state is not exact (it forgets); a resume plays its episodes again"
+    told = "its own state is not exact (it forgets); a resume replays its episodes"
     one, other = (ExactEnv(player(odd_envs.Keeper)(), choice) for choice in (Exactness("own"), Exactness(REPLAY, told)))
     one.reset(0, 1)
     bits(one, drawn_actions(np.random.default_rng(0), Box(1), 5))
@@ -165,7 +163,7 @@ def test_an_episode_whose_beginning_is_not_known_here_is_not_played_again_from_t
     bits(other, drawn_actions(np.random.default_rng(1), Box(1), 5))
     state = other.snapshot()
     assert (state.numbers["way"], state.numbers["steps"]) == (ANEW, 10)
-    with pytest.raises(EpisodeLostError, match="has changed in mid-episode"):
+    with pytest.raises(EpisodeLostError, match="changed in mid-episode"):
         other.restore(state)
 
 
@@ -186,7 +184,7 @@ def test_it_is_said_once_when_a_state_is_taken_that_a_resume_begins_anew(workers
         stepped(envs, 5, 0)
         state = through_files(envs.snapshot())
         envs.snapshot()
-    said = [line for line in caplog.messages if "cannot be put back in mid-episode" in line]
+    said = [line for line in caplog.messages if "cannot be restored in mid-episode" in line]
     assert len(said) == 1
     assert said[0].startswith("Entropy: ")
     with vector("odd_envs:Entropy", workers) as envs:
@@ -211,7 +209,7 @@ def test_a_snapshot_that_fails_late_ends_nothing_and_a_resume_begins_that_episod
     said = [line for line in caplog.messages if "could not be taken" in line]
     assert len(said) == 1
     assert said[0].startswith("Hoarder: its state could not be taken (")
-    assert said[0].endswith("), so a resume begins this episode anew")
+    assert said[0].endswith("), so a resume restarts this episode")
     with caplog.at_level(logging.WARNING), vector(**hoarder) as envs:
         assert (envs.restore(state).obs["state"][:, 1] == 0).all()  # the first observation of an episode
         stepped(envs, 5, 2)

@@ -57,8 +57,8 @@ TRAIN = ["train", "--run-dir", "run", "--set", "algorithm=ppo"]
     ("encoder", "words"),
     [
         ("simple3dcnn", "simple3dcnn reads clips, and these are pictures"),
-        ("json:dumps", "the encoder 'json:dumps' is no class of torch.nn.Module"),
-        ("json:JSONDecoder", "the encoder 'json:JSONDecoder' is no class of torch.nn.Module"),
+        ("json:dumps", "the encoder 'json:dumps' is not a torch.nn.Module class"),
+        ("json:JSONDecoder", "the encoder 'json:JSONDecoder' is not a torch.nn.Module class"),
     ],
 )
 def test_what_cannot_be_built_is_a_sentence(tmp_path, monkeypatch, encoder, words):

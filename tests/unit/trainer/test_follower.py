@@ -44,7 +44,7 @@ def test_averaged_policies_are_followed_where_they_are_asked_for_and_missed_in_w
     place = shared.slot(RUN, 0)
     plain, averaged = (Follower(shared, Choice.parse("latest"), averaged=each) for each in (False, True))
     assert followed(averaged) is None
-    assert "without --averaged there is one" in averaged.waiting_for
+    assert "without --averaged there is a policy" in averaged.waiting_for
     weights = store.rounded(store.read(place, manifest))
     draft = store.Draft(**{name: getattr(manifest, name) for name in store.Draft.model_fields})
     store.publish(place.averaged, draft.model_copy(update={"step": 77}), weights)
@@ -139,7 +139,7 @@ def test_who_is_not_needed_records_nothing_until_the_slot_says_otherwise_or_noth
     for slot in (0, 1):
         slots.say(slot, rows=30_000, full=True)
     mine = followed(follower).slot
-    assert "all that it can use" in follower.unneeded
+    assert "as much as it can use" in follower.unneeded
     assert (follower.resting is not None) is waits  # a job idles; a laptop plays on, to be watched
     slots.now += 60
     slots.say(mine, rows=100)

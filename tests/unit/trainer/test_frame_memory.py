@@ -117,7 +117,10 @@ def test_what_only_the_environment_knows_is_checked_as_soon_as_it_is_opened():
     check(training.changed(encoders={"image": "nature"}, frame_stack=1), "cpu", None)
     with pytest.raises(ConfigError, match=r"training.network.encoders.imge: the policy sees no 'imge'; .*\"image\"\?"):
         check(training.changed(encoders={"imge": "nature"}), "cpu", None)
-    arch, words = training.network.encoder.arch, "encoder.weights: nothing reads this file, as what the policy sees"
+    arch, words = (
+        training.network.encoder.arch,
+        "encoder.weights: nothing reads this file, because everything the policy sees",
+    )
     of_file = training.changed(encoder={"arch": arch, "weights": "glance.safetensors"})
     check(of_file, "cpu", None)
     with pytest.raises(ConfigError, match=rf"{words} \(image, state\)"):
@@ -156,7 +159,7 @@ def test_a_replay_too_short_for_pictures_that_an_environment_gives_itself_is_ref
         return
     words = (
         "training.algorithm.buffer_size: buffer_size 119 is too small for 40 environments whose policy sees frames of "
-        "one step: they would be overwritten before they are learned from; use 120 or more, or lower num_envs"
+        "one step: frames would be overwritten before use; use 120 or more, or lower num_envs"
     )
     with pytest.raises(ConfigError, match=f"^{re.escape(words)}$"):
         check(training, "cpu", None)

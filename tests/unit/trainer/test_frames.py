@@ -125,7 +125,7 @@ def test_a_ring_without_a_whole_step_says_so():
     assert not ring.is_ready
     with pytest.raises(ValueError, match="the replay ring is empty"):
         ring.deal(4)
-    with pytest.raises(ValueError, match="no whole step of a task"):
+    with pytest.raises(ValueError, match="no complete step of a task"):
         ring.pick(np.array([4]), np.random.default_rng(0))
 
 

@@ -29,17 +29,17 @@ def odd(fault, workers=0):
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ("no key", "the observation's keys are [], its suite's spaces say ['state']"),
-        ("no dict", "the observation's keys are none: it is a ndarray, its suite's spaces say ['state']"),
-        ("shape", "the observation 'state' has the shape (1,), its suite's spaces say (2,)"),
-        ("list", "the observation 'state' is a list, and no array of NumPy's"),
-        ("text", "the observation 'state' is of type <U1, its suite's spaces say float32"),
-        ("too large", "the observation 'state' holds NaN or infinity"),
+        ("no key", "the observation's keys are []; its suite's spaces say ['state']"),
+        ("no dict", "the observation's keys are none: it is a ndarray; its suite's spaces say ['state']"),
+        ("shape", "the observation 'state' has shape (1,); its suite's spaces say (2,)"),
+        ("list", "the observation 'state' is a list, not a NumPy array"),
+        ("text", "the observation 'state' has type <U1; its suite's spaces say float32"),
+        ("too large", "the observation 'state' contains NaN or infinity"),
         ("nan reward", "the reward is nan"),
-        ("no reward", "the reward is None, which is no number"),
-        ("flag", "truncated is 'no', which is neither true nor false"),
-        ("measures", "it has 1 measures, its settings name 0"),
-        ("at its end", "the observation 'state' has the shape (1,), its suite's spaces say (2,)"),
+        ("no reward", "the reward is None, not a number"),
+        ("flag", "truncated is 'no', neither true nor false"),
+        ("measures", "it has 1 measures; its settings name 0"),
+        ("at its end", "the observation 'state' has shape (1,); its suite's spaces say (2,)"),
     ],
 )
 def test_a_step_of_an_own_suite_that_is_not_as_it_says_is_told_with_its_environment(fault, words):
@@ -56,8 +56,7 @@ def test_a_reset_of_an_own_suite_that_is_not_as_it_says_is_told():
     with odd("reset") as envs, pytest.raises(EnvError) as found:
         envs.reset()
     assert str(found.value) == (
-        "environment 0 (left) failed: at its reset: the observation 'state' has the shape (1,), its suite's spaces say "
-        "(2,)"
+        "environment 0 (left) failed: at its reset: the observation 'state' has shape (1,); its suite's spaces say (2,)"
     )
 
 

@@ -146,7 +146,7 @@ class TestReading:
         reader = Reader(one)
         assert reader.looked() == []
         assert reader.looked() == []
-        assert reader.said() == ["slot 1 trains something else: nothing of it is learned from"]
+        assert reader.said() == ["slot 1 trains something else, so its episodes are ignored"]
         give(slot(tmp_path, 1), 1)  # its next attempt does not
         assert len(reader.looked()) == 1
 
@@ -216,7 +216,7 @@ class TestGiving:
             with pytest.raises(FileNotFoundError):
                 read_taken(later, name)
         (job.attempt_dir / "taken" / names[2]).write_bytes(b"other")
-        with pytest.raises(ValueError, match="is not what was taken"):
+        with pytest.raises(ValueError, match="has changed since it was accepted"):
             read_taken(later, names[2])
 
     @pytest.mark.parametrize(

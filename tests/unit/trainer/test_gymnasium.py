@@ -45,8 +45,8 @@ def stay(envs, steps):
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ({"id": "no id"}, "'no id' is no id; write CartPole-v1, module:Env-v0 or package.module:Name"),
-        ({"id": "os.path:join(1)"}, "is no id"),
+        ({"id": "no id"}, "'no id' is not an id: write CartPole-v1, module:Env-v0 or package.module:Name"),
+        ({"id": "os.path:join(1)"}, "is not an id"),
         ({"id": "CartPole-v1", "tasks": ["a", "b"]}, "an id is one task"),
         ({"id": "CartPole-v1", "kwargs": [1]}, "kwargs"),
         ({"id": "CartPole-v1", "horizon": 0}, "horizon"),
@@ -68,7 +68,7 @@ def test_what_multi_task_sac_cannot_learn_is_told_with_what_can():
     [
         ({"id": "CartPole-v1"}, None),
         ({"id": "ALE/Pong-v5", "kwargs": {"obs_type": "ram", "frameskip": 4, "full_action_space": True}}, None),
-        ({"id": "os:system", "kwargs": {}}, "a module that its writer names"),
+        ({"id": "os:system", "kwargs": {}}, "foreign modules are not imported"),
         ({"id": "Hopper-v5", "kwargs": {"xml_file": "/etc/passwd"}}, "kwargs.xml_file is neither"),
         ({"id": "Hopper-v5", "kwargs": {"more": {"a": 1}}}, "kwargs.more is neither"),
         ({"id": "GymV21Environment-v0", "kwargs": {"env_id": "os:system"}}, "kwargs.env_id is neither"),
@@ -88,7 +88,7 @@ def test_the_sooner_of_both_limits_cuts(env_id, asked, horizon, caplog):
 
     suite._tell_of_horizon.cache_clear()
     assert opened(env_id, horizon=asked).spaces.horizon == horizon
-    assert ("CartPole-v1 has episodes of 500 steps, and horizon cuts them at 20" in caplog.text) == (asked < 500)
+    assert ("CartPole-v1 has episodes of 500 steps, but horizon truncates them at 20" in caplog.text) == (asked < 500)
 
 
 @pytest.mark.parametrize("fits", [True, False])
@@ -100,7 +100,7 @@ def test_a_clip_is_not_longer_than_the_environments_own_limit_where_a_training_b
     if fits:
         check(training, "cpu", None)
         return
-    words = r"frame_stack: 8 frames, 2 steps apart, reach over 15 steps, and an episode has 14 \(the environment's own"
+    words = r"frame_stack: 8 frames that are 2 steps apart span 15 steps, and an episode has 14 \(the environment's own"
     with pytest.raises(ConfigError, match=words):
         check(training, "cpu", None)
 
@@ -178,13 +178,13 @@ def test_parts_go_by_their_names_and_choices_are_ones_among_zeros():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"a": [1, 2, 3], "b": 0}, r"'a' has the shape \(3,\), its space says \(2,\)"),
-        ({"a": ["x", "y"], "b": 0}, "'a' is of type <U1"),
-        ({"a": [1, np.inf], "b": 0}, "'a' holds NaN or infinity"),
-        ({"a": [1, 1e300], "b": 0}, "'a' holds NaN or infinity"),
-        ({"a": [1, 2], "b": 3}, "'b' is 3, its space is"),
-        ({"a": [1, 2], "b": -1}, "'b' is -1, its space is"),
-        ({"a": [1, 2], "b": 0.5}, r"'b' is 0\.5, its space is"),
+        ({"a": [1, 2, 3], "b": 0}, r"'a' has shape \(3,\), but its space says \(2,\)"),
+        ({"a": ["x", "y"], "b": 0}, "'a' has type <U1"),
+        ({"a": [1, np.inf], "b": 0}, "'a' contains NaN or infinity"),
+        ({"a": [1, 1e300], "b": 0}, "'a' contains NaN or infinity"),
+        ({"a": [1, 2], "b": 3}, "'b' is 3, but its space is"),
+        ({"a": [1, 2], "b": -1}, "'b' is -1, but its space is"),
+        ({"a": [1, 2], "b": 0.5}, r"'b' is 0\.5, but its space is"),
         ({"a": [1, 2]}, "lacks 'b'"),
         (None, "lacks 'a'"),
     ],
@@ -310,14 +310,14 @@ def test_an_id_that_opens_nothing_is_one_sentence(settings, wrong, fields, tmp_p
     [
         ("raises", "ZeroDivisionError: division by nothing (/"),
         ("exits", "SystemExit: 3 (/"),
-        ("nan", "the observation 'state' holds NaN or infinity"),
+        ("nan", "the observation 'state' contains NaN or infinity"),
         ("nan reward", "the reward is nan"),
-        ("large reward", "the reward is 1e+300, which is no number in single precision"),
-        ("shape", "the observation 'state' has the shape (1,), its space says (2,)"),
-        ("words", "the observation 'state' is of type <U1, which is no number"),
-        ("no reward", "the reward is None, which is no number"),
-        ("flag", "terminated is 'no', which is neither true nor false"),
-        ("four", "step() must give (observation, reward, terminated, truncated, info)"),
+        ("large reward", "the reward is 1e+300, too large for single precision"),
+        ("shape", "the observation 'state' has shape (1,), but its space says (2,)"),
+        ("words", "the observation 'state' has type <U1, which is not a number"),
+        ("no reward", "the reward is None, not a number"),
+        ("flag", "terminated is 'no', neither true nor false"),
+        ("four", "step() must return (observation, reward, terminated, truncated, info)"),
     ],
 )
 def test_a_fault_is_told_with_its_environment_and_step(fault, words):

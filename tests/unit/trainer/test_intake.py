@@ -450,8 +450,8 @@ class TestTheDoor:
         sent(job, 1_000, who="bob")
         door = Door(job).round(LEAST)
         assert whos(door.ready.take(1000)) == ["bob"]
-        why = f"{LEAST} of its last {LEAST} segments were refused, the last one for name"
-        assert told_by(door) == [f"nothing of alice is taken for 1 h: {why} (`syncd readmit` ends that)"]
+        why = f"{LEAST} of its last {LEAST} segments were refused, the last for name"
+        assert told_by(door) == [f"nothing is accepted from alice for 1 h: {why} (`syncd readmit` ends this)"]
         (waits,) = sent(job, 1_001)
         assert door.round(3).ready.take(1000) == []
         assert waits.exists()

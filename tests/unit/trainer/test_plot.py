@@ -165,7 +165,7 @@ def test_the_pictures_are_drawn_for_one_run_and_for_several(tmp_path, names):
         data = out.read_bytes()
         assert (data[:8], int.from_bytes(data[16:20], "big")) == (b"\x89PNG\r\n\x1a\n", 1200)
     assert "over seeds, resampled" in caption(runs)
-    assert "nothing of other seeds" in caption(summaries(find_curves(tmp_path / "one/slots/0")))
+    assert "not over other seeds" in caption(summaries(find_curves(tmp_path / "one/slots/0")))
 
 
 def test_machines_get_what_the_pictures_show(tmp_path):
@@ -222,7 +222,7 @@ def test_a_group_is_one_sample_without_an_interval_over_its_slots(capsys, given)
         assert of_group.value == of_apart.value
         assert of_group.high - of_group.low < of_apart.high - of_apart.low  # of 200 episodes, not of four seeds
     show_runs([group], Console(file=io.StringIO()))
-    assert "they are one sample: no interval over them" in capsys.readouterr().out
+    assert "they are one sample without an interval" in capsys.readouterr().out
     assert [GROUPS in caption([run]) for run in (apart, group)] == [False, True]
 
 

@@ -163,7 +163,7 @@ def with_suite(draft, **changes):
         ({"network": {"actor_hidden": [0]}}, "policy"),
         (
             {"network": {"actor_hidden": [4], "encoders": {"state": "os:system"}}},
-            "no entry point of an installed package",
+            "that no installed package provides",
         ),
         ({"network": {"actor_hidden": [4], "encoders": {"state": "mlp9"}}}, "there is no encoder"),
     ],
@@ -266,7 +266,7 @@ def test_another_mujoco_is_worth_a_word_and_no_more(training):
 @pytest.mark.parametrize(
     ("env", "here", "words"),
     [
-        ({"id": "odd_envs:Line"}, {}, "suite.settings: id is 'odd_envs:Line': a module that its writer names"),
+        ({"id": "odd_envs:Line"}, {}, "suite.settings: id is 'odd_envs:Line': foreign modules are not imported"),
         ({"id": "Pendulum-v1"}, {"id": "Pendulum-v99"}, "its environments cannot be made here: env.id: there is no"),
         ({"id": "Pendulum-v1"}, {"kwargs": {"file": "/etc"}}, "suite.settings: kwargs.file is neither"),
     ],

@@ -70,7 +70,7 @@ def test_of_several_copies_that_of_the_newest_checkpoint_is_taken(tmp_path):
     train(run, file)
     weights.kept_copy(made(tmp_path / "b.safetensors", 2), run / "slots/0" / weights.WEIGHTS)
     file.unlink()
-    assert any("going on at step 8 " in line for line in train(run, file, total_steps=12))
+    assert any("continuing at step 8 " in line for line in train(run, file, total_steps=12))
 
 
 def test_a_file_of_another_net_is_not_kept(tmp_path):
@@ -92,7 +92,7 @@ def test_the_slots_own_copy_counts_as_the_file_that_it_was_made_of(tmp_path):
         train(run, file, total_steps=12)
     [sha256] = kept_in(run)
     copy = weights.place_of(run / "slots/0" / weights.WEIGHTS, sha256)
-    assert any("going on at step 8 " in line for line in train(run, copy, total_steps=12))
+    assert any("continuing at step 8 " in line for line in train(run, copy, total_steps=12))
     assert kept_in(run) == [sha256]
 
 
@@ -126,7 +126,7 @@ def test_a_training_goes_on_with_its_copy_where_the_file_cannot_be_read_any_more
     file, run = made(tmp_path / "a.safetensors", 1), tmp_path / "run"
     train(run, file)
     unreadable(monkeypatch, file, errno.EACCES, is_seen=is_seen)
-    assert any("going on at step 8 " in line for line in train(run, file, total_steps=12))
+    assert any("continuing at step 8 " in line for line in train(run, file, total_steps=12))
 
 
 @pytest.mark.parametrize("is_seen", [False, True])
@@ -134,7 +134,7 @@ def test_a_training_goes_on_with_its_copy_where_the_file_cannot_be_read_any_more
 def test_a_file_that_cannot_be_read_is_called_neither_gone_nor_damaged(tmp_path, monkeypatch, number, is_seen):
     file = made(tmp_path / "a.safetensors", 1)
     unreadable(monkeypatch, file, number, is_seen=is_seen)
-    words = rf"{file} \(network\.encoder\.weights\) cannot be read \({os.strerror(number)}\), and nothing was decided"
+    words = rf"{file} \(network\.encoder\.weights\) cannot be read \({os.strerror(number)}\), and nothing was changed"
     with pytest.raises(UndecidedError, match=words):
         train(tmp_path / "run", file)
 

@@ -103,7 +103,7 @@ def test_a_checkpoint_that_cannot_be_read_for_a_moment_stays_with_its_rows(tmp_p
     run.saver.start(*run.captured())
     run.saver.finish(said.append)
     assert len(said) == 1
-    assert "cannot be looked into now, and stays: manifest.json: Stale file handle" in said[0]
+    assert "cannot be read now, and stays: manifest.json: Stale file handle" in said[0]
     monkeypatch.setattr(retention, "read_manifest", read)
     run.checkpoints(3)
     assert PointRun(tmp_path).start.ref.step == 700

@@ -143,7 +143,7 @@ def test_a_full_slot_is_left_by_half_of_those_who_are_there_for_one_that_needs_s
 
 def test_why_nothing_is_needed():
     words = [
-        (need(full=True), "all that it can use"), (OVER, "complete"), (need(takes=False), "cannot learn"),
+        (need(full=True), "as much as it can use"), (OVER, "complete"), (need(takes=False), "cannot learn"),
         (need(), None), (None, None), (need(full=True, heard_s=STALE_S), None),
     ]  # fmt: skip
     for one, expected in words:
@@ -158,10 +158,10 @@ def test_when_a_training_is_over_and_what_is_waited_for_till_then():
         ({}, False, "collaboration.enabled"),
         (silent, False, "none of 1 unfinished slot was heard of for 30 min"),
         (in_run(OVER), True, "complete"),
-        (in_run(done), False, "no job yet"),
+        (in_run(done), False, "the first job"),
         (in_run(done, done), True, "complete"),
         (in_run(need(takes=False, over=True, heard_s=FIRST_WORD_S + 1, slots=2)), True, "complete"),
-        ({**in_run(done, done), ("b-00000000", 0): done}, False, "no job yet"),
+        ({**in_run(done, done), ("b-00000000", 0): done}, False, "the first job"),
     ):
         assert is_over(needs) is ends
         assert words in why_none_takes(needs)

@@ -90,7 +90,7 @@ def test_an_end_that_came_and_was_not_sent_is_a_lie(monkeypatch):
     monkeypatch.setattr(MetaworldEnv, "step", lambda env, action: replace(step(env, action), terminated=True))
     referee = Resimulator(metaworld(TASKS, seed=42), "python")
     one = played()[0]
-    assert referee.redo(one).wrong == "done again, step 0 ends the episode, which was sent as going on"
+    assert referee.redo(one).wrong == "repeated step 0 ends the episode, but the segment continues it"
     first = replace(beginning(one, 1), terminated=np.ones(1, np.uint8))
     assert referee.redo(first) == Redone(0.0, 1)
     referee.close()

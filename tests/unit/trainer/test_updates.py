@@ -37,15 +37,16 @@ def a_training(**fields):
 def test_who_records_no_updates_says_so_where_a_graph_was_asked_for(name):
     algorithm, env = find(ALGORITHMS, name), {"observation": "cameras"} if name == "drqv2" else {}
     training = resolve(TrainingSection(env={"name": "arm", **env}, algorithm=name, cuda_graph=True))
-    sentence = f"training.cuda_graph is left out: updates of {name} are not recorded"
+    sentence = f"training.cuda_graph is ignored: {name} does not support it"
     assert algorithm.choose_launch_mode(training, SPACES, GPU, None) == (KERNELS, sentence)
     assert algorithm.choose_launch_mode(training, SPACES, CPU, None) == (KERNELS, None)
     assert algorithm.choose_launch_mode(training.changed(cuda_graph=False), SPACES, GPU, None) == (KERNELS, None)
 
 
-OTHER_BITS = "training.cuda_graph is left out: its updates leave other bits here"
+OTHER_BITS = "training.cuda_graph is ignored: its updates give other bits here"
 REFUSED = (
-    "training.cuda_graph is left out: it cannot be recorded here (CUDA error: not permitted when stream is capturing)"
+    "training.cuda_graph is ignored: the graph cannot be captured here (CUDA error: not permitted when stream is "
+    "capturing)"
 )
 
 

@@ -79,7 +79,7 @@ def layers(net: nn.Module) -> list[nn.Module]:
         return list(net.layers)
     if isinstance(net, ResidualCritic):
         return [net.norm, *(block.get_submodule("inner_norm") for block in net.blocks), net.last]
-    raise TypeError(f"{type(net).__name__} is no net of this trainer")
+    raise TypeError(f"{type(net).__name__} is not a network of this trainer")
 
 
 def dormant(activity: Iterable[Tensor]) -> float:

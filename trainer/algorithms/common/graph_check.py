@@ -52,15 +52,15 @@ def choose_recorded(
     if not training.cuda_graph or device.type != "cuda":
         return KERNELS, None
     if training.algorithm.shards > 1:
-        return KERNELS, "training.cuda_graph is left out: updates of several shards are not recorded"
+        return KERNELS, "training.cuda_graph is ignored: it does not support several shards"
     try:
         with rounding(training.off_policy, device):
             if tried(kind, training, spaces, device):
                 return GRAPH, None
-        why = "its updates leave other bits here"
+        why = "its updates give other bits here"
     except RuntimeError as error:  # torch's for whatever CUDA says
-        why = f"it cannot be recorded here ({' '.join(str(error).split())[:_QUOTE]})"
-    return KERNELS, f"training.cuda_graph is left out: {why}"
+        why = f"the graph cannot be captured here ({' '.join(str(error).split())[:_QUOTE]})"
+    return KERNELS, f"training.cuda_graph is ignored: {why}"
 
 
 def made_up(settings: OffPolicySettings, spaces: Spaces, seed: int) -> Batch:

@@ -107,7 +107,7 @@ def load_moments(optimizer: torch.optim.Optimizer, name: str, tensors: Mapping[s
     for key, tensor in tensors.items():
         index, _, moment = key.partition(".")
         if tensor.ndim and tensor.shape != parameters[int(index)].shape:
-            raise RuntimeError(f"{name}.{key} has the shape {list(tensor.shape)}, which its parameter has not")
+            raise RuntimeError(f"{name}.{key} has the shape {list(tensor.shape)}, unlike its parameter")
         state.setdefault(int(index), {})[moment] = tensor.clone()  # the optimizer would go on writing to ours
     groups: Any = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": state, "param_groups": groups})

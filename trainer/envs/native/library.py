@@ -103,7 +103,7 @@ class NativeLibrary:
         self.free.error_text.restype = ctypes.c_char_p
         self._simulator: Any = ctypes.CDLL(str(mujoco_library()))
         if self.held.row_bytes() != self.row.itemsize or self.held.mujoco_header() != self._simulator.mj_version():
-            raise StepperUnavailableError("the library is of another version of MuJoCo or of this program")
+            raise StepperUnavailableError("the library belongs to another version of MuJoCo or of this program")
         self.held.connect_simulator(
             self.function("mj_step"),
             self.function(afterwards),
@@ -121,7 +121,7 @@ class NativeLibrary:
             return 0
         team: int | None = self.free.open_team(threads - 1)
         if team is None:
-            _log.warning("the system gives no more threads: environments are stepped by one, more slowly")
+            _log.warning("the system allows no more threads: environments step in one, more slowly")
         return team or 0
 
     def close_team(self, team: int) -> None:

@@ -45,10 +45,10 @@ def approved(
         try:
             write_json(path, known)
         except OSError as error:
-            _log.debug("verdicts of the native stepper not kept: %s", error)
+            _log.debug("verdicts of the C stepper could not be stored: %s", error)
     refused = sorted(name for name in names if not known[name])
     if refused:
-        _log.warning("the native stepper differs from Python here for %s: Python steps them", ", ".join(refused))
+        _log.warning("the C stepper differs from Python here for %s: Python steps these", ", ".join(refused))
     return frozenset(name for name in names if known[name])
 
 
@@ -95,7 +95,7 @@ def chosen(
     except StepperUnavailableError as error:
         if choice == "native":
             raise
-        _log.warning("environments are stepped by Python, several times slower: %s", error)
+        _log.warning("environments step in Python, several times slower: %s", error)
         return frozenset()
 
 

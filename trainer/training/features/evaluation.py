@@ -163,14 +163,14 @@ class Evaluations(Feature):
         neither, for where its checkpoint lies cannot be read now.
         """
         if self._unfinished.get(step, 0) >= MAX_JOBS:
-            self._leave_out(step, f"{MAX_JOBS} jobs began it and none came to its end")
+            self._leave_out(step, f"{MAX_JOBS} jobs began it, and none finished it")
             return True
         try:
             ref = self._checkpoint_of(step)
         except (OSError, ValueError) as error:
             if not self._unread:
                 why = (error.strerror if isinstance(error, OSError) else None) or str(error)
-                self._run.say(f"the evaluation of step {step:,} waits ({why}); trying again, the training goes on")
+                self._run.say(f"the evaluation of step {step:,} waits ({why}); the training continues")
             self._unread = True
             return False
         self._unread = False
@@ -209,14 +209,14 @@ class Evaluations(Feature):
         self._running = None
         self._tries += 1
         if self._tries < MAX_TRIES:
-            self._run.say(f"the evaluation of step {step:,} failed ({error}); it is made once more")
+            self._run.say(f"the evaluation of step {step:,} failed ({error}); it is repeated once")
         else:
             self._leave_out(step, f"it failed {MAX_TRIES} times ({error})")
 
     def _leave_out(self, step: int, why: str) -> None:
         self._close()
         self._journal.add({"step": step, "left_out": why})
-        self._run.say(f"the evaluation of step {step:,} is left out: {why}; the training goes on")
+        self._run.say(f"the evaluation of step {step:,} is skipped: {why}; the training continues")
 
     def _close(self) -> None:
         self._open.popleft()

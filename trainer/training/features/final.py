@@ -55,12 +55,10 @@ def leave_final(job: Job, say: Callable[[str], None]) -> None:
             if older != path:
                 older.unlink(missing_ok=True)
     except ConfigError as error:  # it never can be
-        say(f"no final policy is written: {error}; the training is complete, and its checkpoints have the policy")
+        say(f"no final policy is written: {error}; the training is complete, and its checkpoints contain the policy")
     except Exception as error:  # noqa: BLE001 - whatever an export dies of, the training is complete
         why = str(error) if isinstance(error, TrainerError) else f"{type(error).__name__}: {error}"
-        say(
-            f"the final policy is missing ({why}); the training is complete, and `trainer export` can write it any time"
-        )
+        say(f"the final policy is missing ({why}); the training is complete: write it with `trainer export`")
     else:
         say(f"the final policy: {path}")
 

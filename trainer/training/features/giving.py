@@ -83,10 +83,10 @@ class EpisodeGiver(Feature):
 
     def tell(self, say: Callable[[str], None]) -> None:
         if self._dispatch.trouble is not None:
-            sentence = f"other slots get no episodes of this one now ({self._dispatch.trouble}); the training goes on"
+            sentence = f"this slot gives no episodes now ({self._dispatch.trouble}); the training continues"
             self._notices.trouble(sentence, cause="disk")
         else:
-            self._notices.over("other slots get episodes of this one again")
+            self._notices.over("this slot gives episodes again")
         self._notices.tell(say)
 
     def end(self, run: RunningAttempt, reason: EndReason) -> None:
@@ -98,7 +98,7 @@ class EpisodeGiver(Feature):
             self._dispatch.put([segment])
         except Exception as error:  # noqa: BLE001 - whatever giving dies of, the training does not
             self._recorder = None
-            self._notices.note(f"other slots get no episodes of this one any more ({type(error).__name__}: {error})")
+            self._notices.note(f"this slot gives no more episodes ({type(error).__name__}: {error})")
 
     def _write(self, segment: Segment, data: bytes) -> bool:
         """In the thread of `Dispatch`."""

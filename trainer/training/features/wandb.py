@@ -86,7 +86,7 @@ class WandbCurves(Feature):
 
     def tell(self, say: Callable[[str], None]) -> None:
         if self._state == "connecting" and time.monotonic() - self._begun_at > SLOW_S:
-            self._notices.trouble("W&B: no answer yet; the training goes on, and the curves are sent when there is one")
+            self._notices.trouble("W&B: no answer yet; the training continues, and curves are sent later")
         self._notices.tell(say)
 
     def end(self, run: RunningAttempt, reason: EndReason) -> None:
@@ -175,13 +175,13 @@ def curves_of(
     """
     mode = wandb_mode(environ)
     if mode not in WANDB_MODES:
-        say(f"W&B: WANDB_MODE is {mode!r}, and none of {', '.join(WANDB_MODES)}; no curves are sent")
+        say(f"W&B: WANDB_MODE is {mode!r}, which is not one of {', '.join(WANDB_MODES)}; no curves are sent")
     if mode not in {"online", "offline"}:
         return []
     try:
         there = Destination.of_job(job, environ)
     except (OSError, ValueError) as error:
-        say(f"W&B: no curves are sent: {error}; the training goes on")
+        say(f"W&B: no curves are sent: {error}; the training continues")
         return []
     ends = [environ[name] for name in ("ANCHORLEG_END_TIME", "SLURM_JOB_END_TIME") if environ.get(name, "").isdigit()]
     return [WandbCurves(job, training, there, float(ends[0]) if ends else None)] if mode == "online" else []

@@ -124,7 +124,7 @@ def _at(array: F32) -> int:
 def _fault(built: Library) -> str | None:
     if numbers_of(bind(built)) == _NUMBERS:
         return None
-    return "it computes other numbers than kernels.c says, as with -ffast-math"
+    return "its results differ from kernels.c, as with -ffast-math"
 
 
 RECIPE = Recipe("kernels", SOURCES, FLAGS, fault=_fault)
@@ -150,7 +150,7 @@ def choose_native(training: Training, recorded: str | None) -> tuple[str, str | 
     except NoLibraryError as error:
         if recorded == NATIVE:
             raise ConfigError("library.updates-gone", why=error) from error
-        return KERNELS, f"updates are made without the library that would make them quicker ({error})"
+        return KERNELS, f"updates run without the faster C library ({error})"
     return NATIVE, None
 
 

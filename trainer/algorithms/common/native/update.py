@@ -194,7 +194,7 @@ def _as_read(inputs: Inputs) -> Inputs:
     for field in fields(inputs):
         tensor, kind = getattr(inputs, field.name), torch.int64 if field.name == "task" else torch.float32
         if tensor.dtype != kind:
-            raise TypeError(f"{field.name} is {tensor.dtype}, and {kind} is read")
+            raise TypeError(f"{field.name} is {tensor.dtype}, not {kind}")
         found[field.name] = tensor.contiguous()
     return Inputs(**found)
 

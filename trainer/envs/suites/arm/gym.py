@@ -62,7 +62,7 @@ class ArmReach(gymnasium.Env):  # type: ignore[misc]
         if self.settings.has_pictures:
             raise ValueError(f"observation is state, legacy or dict, not {observation!r}: render() gives pictures")
         if self._is_dict and self.settings.end_on_success and self.settings.reward != "sparse":
-            raise ValueError("with end_on_success a step may be paid several times, which hindsight cannot repeat")
+            raise ValueError("end_on_success rewards a step several times, which hindsight cannot reproduce")
         self.arm = ArmEnv(self.settings)
         if self._is_dict:  # an environment with this method is taken for one with goals
             self.compute_reward = self._compute_reward

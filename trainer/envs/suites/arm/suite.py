@@ -59,7 +59,7 @@ def _gap(settings: Arm, angles: slice) -> Callable[[F32, str], str | None]:
         if not settings.randomize and (obs[1:, _GOAL] != obs[0, _GOAL]).any():
             return "the goal moves within the episode"
         if np.abs(obs[:, _GOAL] - obs[:, _HAND] - obs[:, _WAY]).max() > _ROUNDING:
-            return "the way to the goal is not that from hand to goal"
+            return "the vector to the goal does not match hand and goal"
         return None
 
     return gap

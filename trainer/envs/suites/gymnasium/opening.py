@@ -18,8 +18,8 @@ from trainer.errors import ConfigError
 _NAMESPACES = {"ALE": ("ale_py", "ale-py")}
 #: What `gymnasium.make` takes beside what is the environment's own, and is not for a user to say.
 _NOT_KWARGS = {
-    "max_episode_steps": "env.horizon cuts episodes: set that, and leave this out",
-    "disable_env_checker": "each step is looked at here, whatever it says: leave it out",
+    "max_episode_steps": "env.horizon truncates episodes: set that, and leave this out",
+    "disable_env_checker": "each step is checked anyway: leave it out",
 }
 
 
@@ -48,7 +48,7 @@ def maker_of(env_id: str, kwargs: Mapping[str, Any]) -> Maker:
     """What makes the environment of an id. Its module is imported. Errors: ConfigError."""
     module, _, name = env_id.rpartition(":")
     if module:
-        found = _imported(module, "install it, or what it needs, into this Python")
+        found = _imported(module, "install it or its dependencies into this Python")
     elif (namespace := _NAMESPACES.get(name.partition("/")[0])) is not None:
         _imported(namespace[0], f"pip install {namespace[1]}")
     spec = gymnasium.registry.get(name)
@@ -65,7 +65,7 @@ def maker_of(env_id: str, kwargs: Mapping[str, Any]) -> Maker:
     if module and callable(called := getattr(found, name, None)):
         return Maker(env_id, kwargs, None, called)
     known = [*gymnasium.registry, *(vars(found) if module else ())]
-    hint = did_you_mean(name, known, "gymnasium.pprint_registry() prints what there is")
+    hint = did_you_mean(name, known, "gymnasium.pprint_registry() lists all")
     if module:
         raise ConfigError("gym.unknown-in-module", module=module, name=name, hint=hint)
     raise ConfigError("gym.unknown", name=name, hint=hint)

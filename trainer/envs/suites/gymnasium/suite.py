@@ -31,7 +31,7 @@ from trainer.errors import ConfigError
 
 #: How Gymnasium's environments are asked for pictures.
 _PICTURES = "rgb_array"
-_ALONE = "environments of Gymnasium are stepped by Python alone"
+_ALONE = "Gymnasium environments step only in Python"
 #: What it does first in a process is asked once: what a random player sees of success, in so many steps at most, and in
 #: `CHECK_S`.
 _LOOK_STEPS = 1000
@@ -103,7 +103,7 @@ def _tells_success(key: str, horizon: int, clock: Callable[[], float] = time.mon
 @cache
 def _tell_of_horizon(env_id: str, horizon: int, limit: int) -> None:
     """Once a process."""
-    _log.warning("%s has episodes of %d steps, and horizon cuts them at %d", env_id, limit, horizon)
+    _log.warning("%s has episodes of %d steps, but horizon truncates them at %d", env_id, limit, horizon)
 
 
 class Suite:

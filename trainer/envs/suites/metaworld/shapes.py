@@ -39,7 +39,7 @@ _WITH_TWO = {"hammer-v3": 15, "stick-push-v3": 14, "stick-pull-v3": 14}
 def gap(obs: F32, task: str) -> str | None:
     """An observation holds the frame before it; so rows that were cut out, swapped or made up do not join."""
     if obs[:, _WITH_TWO.get(task, _PADDING) : _FRAME].any():
-        return f"a number that {task} does not have is not 0"
+        return f"an unused number of {task} is not 0"
     broken = np.flatnonzero((obs[1:, _FRAME:_GOAL] != obs[:-1, :_FRAME]).any(axis=1))
     if broken.size:
         return f"the observation after step {broken[0]} does not hold the frame before it"

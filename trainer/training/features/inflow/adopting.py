@@ -99,17 +99,17 @@ class Adoptions(InflowSource):
 
     def _look(self) -> tuple[OtherLearner, float] | None:
         job, rows, folders = self._job, list[Mapping[str, Any]](), dict[int, Path]()
-        with self.at("what the slots have learned"):
+        with self.at("the slots' learners"):
             own = {row["step"]: row for row in read_evaluations(job.slot_dir)} | self._new
             rows = [own[step] for step in sorted(own) if step > (self._last or 0)]
             folders = {slot: job.run_dir / "slots" / str(slot) for slot in peers_of(job)}
         others: dict[int, Rows] = {}
         for slot, folder in folders.items():
-            with self.at(f"what slot {slot} has learned"):
+            with self.at(f"the learner of slot {slot}"):
                 its = read_evaluations(folder)
                 others |= {slot: its} if whom_to_follow(rows, {slot: its}) else {}
         for slot, lead in whom_to_follow(rows, others):  # some are of another group
-            with self.at(f"what slot {slot} has learned"):
+            with self.at(f"the learner of slot {slot}"):
                 learner = find_learner(folders[slot], slot, self._training, known=self._known.get(slot))
                 if learner is not None:
                     self._copies.keep(learner.data)
@@ -152,7 +152,7 @@ def put_in(state: TrainingRun, entry: Adopted, data: bytes) -> str:
     """Do what the journal says, and begin the average of the actor anew; a sentence. Where it comes to nothing it
     comes to the same again on a resume.
     """
-    algorithm, why = state.algorithm, "this algorithm cannot"
+    algorithm, why = state.algorithm, "this algorithm does not support it"
     if algorithm.weights():
         try:
             adopt(algorithm, tensors_in(data))
@@ -163,7 +163,7 @@ def put_in(state: TrainingRun, entry: Adopted, data: bytes) -> str:
             if state.average is not None:
                 state.average.begin_anew()
             return (
-                f"step {entry.step:,}: goes on with what slot {entry.adopt} had learned by its step {entry.of:,}, "
-                f"which solved {entry.lead:.0%} more; its own rows and counters stay"
+                f"step {entry.step:,}: adopts the learner of slot {entry.adopt} at its step {entry.of:,}, which "
+                f"solved {entry.lead:.0%} more; its own rows and counters stay"
             )
-    return f"what slot {entry.adopt} has learned is not taken over: {why}"
+    return f"the learner of slot {entry.adopt} is not adopted: {why}"

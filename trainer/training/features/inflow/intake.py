@@ -95,7 +95,7 @@ class Intake(Feature):
         else:
             whose = ["other machines"] * job.accepts_contributions + ["other slots"] * training.group.rows
             if whose:
-                self._notices.note(f"experience of {' and '.join(whose)} is not taken: {why}")
+                self._notices.note(f"experience from {' and '.join(whose)} is not accepted: {why}")
             if job.accepts_contributions:
                 say_none(job, step, self._notices.note, over=False)
         sources: list[InflowSource | None] = [self.copies, self.ingester, self.peers, self.adoptions, self.mixes]
@@ -226,9 +226,8 @@ class Intake(Feature):
             (entry, error), more = self._gone[0], len(self._gone) - 1
             others = f", and {more:,} more up to step {self._gone[-1][0].step:,}" if more else ""
             self._notices.note(
-                f"{_what(entry)} that entered at step {entry.step:,} is gone or damaged ({error}){others}: going on "
-                f"without {'them' if more else 'it'}; this training is no longer bit for bit the one that was "
-                "interrupted"
+                f"{_what(entry)} that entered at step {entry.step:,} is gone or damaged ({error}){others}: "
+                f"continuing without {'them' if more else 'it'}; it is no longer bit for bit the interrupted one"
             )
             self._gone.clear()
 
@@ -297,19 +296,19 @@ class Intake(Feature):
         if others is not None and (rows := others.rows_of(who)):
             if not self._written([Removed(state.step, who)]):
                 return False
-            self._notices.note(f"the rows of {who} are taken out: {rows:,} contributed rows forgotten")
+            self._notices.note(f"{rows:,} contributed rows of {who} are removed")
             others.drop(who)
         wanted = self._training.contribution_rollback
         try:
             self.ends_unsaved |= unlearn(self._job, wanted, who, self._notices.note)
         except OSError as error:
-            words = f"what the training learned from {who} cannot be seen to now ({error.strerror or error})"
+            words = f"the learning from {who} cannot be undone now ({error.strerror or error})"
             if who not in self._tried:
                 self._notices.note(f"{words}: it is tried again")
             self._tried.add(who)
             return False
         except ValueError as error:
-            self._notices.note(f"since when the training learned from {who} cannot be told ({error})")
+            self._notices.note(f"it is unknown since when the training learned from {who} ({error})")
         self._tried.discard(who)
         return True
 
@@ -351,7 +350,7 @@ def enter_rows(state: TrainingRun, entry: Taken | TakenFromPeer, task: int, rows
     """The rows of `entry`, which is journaled, enter the ring of their kind."""
     experience, paid = state.experience, None
     if experience is None:
-        raise AssertionError("an algorithm that learns from no experience takes none")
+        raise AssertionError("this algorithm does not learn from experience")
     if isinstance(entry, TakenFromPeer):
         who, ring = str(entry.peer), experience.join()
         segments, transitions = experience.given.get(who, (0, 0))
@@ -374,13 +373,13 @@ def _read_segment(job: Job, entry: Taken) -> bytes:
         raise FileNotFoundError(2, f"{entry.sha256[:12]}… is not in the inbox")
     data = inbox.read(path)
     if name_of(data) != entry.sha256:
-        raise ValueError(f"{entry.sha256[:12]}… is not what was sent")
+        raise ValueError(f"{entry.sha256[:12]}… has changed since it was sent")
     return data
 
 
 def _what(entry: Taken | OfSlots) -> str:
     if isinstance(entry, Adopted):
-        return f"what slot {entry.adopt} had learned"
+        return f"the learner of slot {entry.adopt}"
     if isinstance(entry, Mixed):
         return f"a mean with the weights of {entry.whom}"
     return f"a segment of {entry.who if isinstance(entry, Taken) else f'slot {entry.peer}'}"

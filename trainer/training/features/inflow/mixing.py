@@ -118,7 +118,7 @@ class Mixes(InflowSource):
         for one in found:
             weights, counts = tensors_in(one.data), counted(self._at, one.updates, self._every)
             if counts and not fits(own, weights):
-                self.say_once(f"slot {one.slot} has other nets, or not all of it is finite: not mixed in", one.slot)
+                self.say_once(f"slot {one.slot} has other nets or non-finite numbers: not mixed in", one.slot)
             elif counts:
                 peers.append((weights, counts))
                 mix.append(MixedPeer(one.slot, *one.version, name_of(one.data), counts))
@@ -129,7 +129,7 @@ class Mixes(InflowSource):
         _put(learner, mixed(own, peers, share))
         is_taken = is_harmless(before, learner.probe(state.step))
         if not is_taken:
-            words = f"own rows spoke against the mean with {entry.whom} at step {state.step:,}: it was not taken"
+            words = f"the mean with {entry.whom} at step {state.step:,} was undone: it did worse on own rows"
             self.say_once(words, "refused")
         if not is_taken or not write([entry]):
             _put(learner, own)
@@ -147,7 +147,7 @@ def mix_in(state: TrainingRun, entry: Mixed, data: Sequence[bytes]) -> str:
     own = copied(state.algorithm.weights())  # on the CPU, as it was judged
     peers = [(tensors_in(one), peer.counts) for one, peer in zip(data, entry.mix, strict=True)]
     if not own or not all(fits(own, weights) for weights, _ in peers):
-        return f"the weights of {entry.whom} are not mixed in: this algorithm has others"
+        return f"the weights of {entry.whom} are not mixed in: they belong to another algorithm"
     _put(state.algorithm, mixed(own, peers, entry.share))
     state.mixed += 1
     return ""

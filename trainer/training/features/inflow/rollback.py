@@ -62,22 +62,22 @@ def unlearn(job: Job, wanted: Literal["never", "ask", "auto"], who: str, say: Ca
     if first is not None:
         ref, learned = newest_before(job, first), f"the training has learned from rows of {who} since step {first:,}"
         if ref is None:
-            say(f"{learned}; no checkpoint from before is left, so what it learned stays")
+            say(f"{learned}; no earlier checkpoint is left, so this cannot be undone")
         elif wanted == "ask":
             back = f"orchestrator rollback {job.slot} --to {ref.step} --without {who} --run {job.run_name}"
-            say(f"{learned}; the newest checkpoint from before is that of step {ref.step:,}: `{back}` goes back to it")
+            say(f"{learned}; to go back to the last checkpoint from before, of step {ref.step:,}, type `{back}`")
         elif job.superseded_by() is None:
-            why = f"experience of {who} was not true"
+            why = f"experience of {who} was false"
             roll_back(job.slot_dir, Rollback(job.attempt, ref.step, time.time(), why, who))
             ends = True
-            say(f"{learned}: the next job goes on from step {ref.step:,}, without them")
+            say(f"{learned}: the next job continues from step {ref.step:,}, without them")
     try:
         if (found := learned_with(job, who)) is not None:
             say(
-                f"what slot {found[0]} had learned, taken over at step {found[1]:,}, came of rows of {who} too: "
-                "only going back to before that step undoes it (docs/laptops.md)"
+                f"the learner of slot {found[0]}, adopted at step {found[1]:,}, also learned from rows of {who}: "
+                "to undo it, roll back to before that step (docs/laptops.md)"
             )
     except OSError as error:  # another slot's journal: nothing of ours waits for it
         why = error.strerror or str(error)
-        say(f"whether what another slot had learned came of rows of {who} cannot be told ({why})")
+        say(f"it is unknown whether an adopted learner used rows of {who} ({why})")
     return ends

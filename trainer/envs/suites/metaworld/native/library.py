@@ -43,7 +43,7 @@ def loops() -> ctypes.Array[ctypes.c_void_p]:
         inside = _Ufunc.from_address(id(function))
         told = function.nin, function.nout, function.nargs, function.ntypes
         if (inside.nin, inside.nout, inside.nargs, inside.ntypes) != told:
-            raise StepperUnavailableError(f"NumPy {np.__version__} keeps its functions in an unknown way")
+            raise StepperUnavailableError(f"NumPy {np.__version__} stores its functions in an unknown way")
         if _SIGNATURE not in function.types:
             raise StepperUnavailableError(f"NumPy {np.__version__} has no {function.__name__} of doubles")
         place = function.types.index(_SIGNATURE)
