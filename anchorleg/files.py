@@ -158,7 +158,7 @@ def read_regular(path: str | os.PathLike[str], most: int, *, follow: bool = Fals
     try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "no regular file", os.fspath(path))
+            raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
         with open(fd, "rb", closefd=False) as file:
             return file.read(min(most, found.st_size + 1))  # room for `most` is not there, where that is forged
     finally:

@@ -75,7 +75,7 @@ class _Out(io.FileIO):
             return super().write(data)
         except BrokenPipeError as error:
             _drop(self.fileno())
-            raise ReaderGoneError("the reader of the output has gone") from error
+            raise ReaderGoneError("the reader of the output has closed") from error
         except OSError as error:
             self.has_failed = True
             raise OSError(error.errno, error.strerror, "the output") from error

@@ -136,4 +136,4 @@ def _read(path: Path) -> Rollback:
             int(value["attempt"]), int(value["step"]), float(value["at"]), str(value["why"]), str(value["without"])
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is damaged: mend it, or delete it to go on from the newest checkpoint") from error
+        raise ValueError(f"{path} is damaged: repair it, or delete it to use the newest checkpoint") from error

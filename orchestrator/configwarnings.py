@@ -25,17 +25,16 @@ WANDB_SERVER = "https://api.wandb.ai"
 def idle_gpus(config: RunConfig) -> Judgement | None:
     """Each job asks for more GPUs than our trainer uses."""
     if config.role == "actors" and config.slurm.gpus:
-        return warning(f"slurm.gpus: {config.slurm.gpus}: actors play on the CPU, and it stays idle", "Set it to 0")
+        return warning(f"slurm.gpus: {config.slurm.gpus}: actors use the CPU, so the GPU stays idle", "Set it to 0")
     used = config.slurm.ranks // config.slurm.nodes
     if config.command is not None or config.slurm.gpus <= max(1, used):
         return None
     idle = config.slurm.gpus - used
-    others = "the other one stays idle" if idle == 1 else "the others stay idle"
+    others = "the other stays idle" if idle == 1 else "the others stay idle"
     uses = f"{used} ranks use {used} GPUs" if used > 1 else "the trainer uses one GPU of a job"
     return warning(
         f"slurm.gpus: {config.slurm.gpus}: {uses}, and {others}",
-        f"Set it to {used}, and slots to the number of GPUs that you want to use; docs/cluster.md says when one slot "
-        "on several GPUs is faster",
+        f"Set it to {used}, and slots to the number of GPUs; docs/cluster.md says when one slot on several is faster",
     )
 
 
@@ -52,7 +51,7 @@ def _unmeasured(config: RunConfig) -> Judgements:
     seldom = f"each {every:,} steps" if training.evaluation_goals and every else "at no step before the end"
     return warning(
         f"queue.halving: the trainer reports {metric} {seldom} (training.evaluation_interval), and an experiment "
-        f"without one goes no further than {most:,} steps: set it to first_steps ({halving.first_steps:,}) at most"
+        f"without it stops at {most:,} steps: set evaluation_interval to at most first_steps ({halving.first_steps:,})"
     )
 
 
@@ -62,9 +61,7 @@ def _never_told(config: RunConfig) -> Judgements:
     if metric is None or not config.trains or metric in there_are:
         return None
     names = ", ".join(there_are)
-    return warning(
-        f'queue.metric: the trainer reports no "{metric}", and no experiment has one: what it reports is {names}'
-    )
+    return warning(f'queue.metric: the trainer reports no "{metric}", so no experiment has one: set one of {names}')
 
 
 CHECKS: tuple[Check[RunConfig], ...] = (
@@ -90,26 +87,23 @@ def wandb_notes(section: WandbSection, environ: Mapping[str, str], home: Path | 
     told = wandb_environment(section, environ)
     mode, found = wandb_mode(told), []
     if section.mode is not None and mode != section.mode:
-        found.append(f"wandb.mode: {section.mode}: WANDB_MODE={mode} in your environment is stronger.")
+        found.append(f"wandb.mode: {section.mode}: WANDB_MODE={mode} in your environment takes precedence.")
     if mode not in WANDB_MODES:
-        found.append(f"W&B: WANDB_MODE is {mode!r}, and none of {', '.join(WANDB_MODES)}: the jobs send no curves.")
+        found.append(f"W&B: WANDB_MODE is {mode!r}, not one of {', '.join(WANDB_MODES)}: jobs send no curves.")
     if mode == "offline":
-        found.append(
-            "W&B: offline: the jobs send nothing; `trainer wandb RUN` and then `wandb sync` show their curves, as "
-            "often as you like."
-        )
+        found.append("W&B: offline: jobs send nothing; send their curves with `trainer wandb RUN` and `wandb sync`.")
     if mode == "online":
         server = _server(environ)
         if not server:
             found.append(
-                "W&B: online: WANDB_BASE_URL is no address of a server, such as https://wandb.example.org; with it the "
-                "jobs send nothing, and train."
+                "W&B: online: WANDB_BASE_URL is not the address of a server, such as https://wandb.example.org: "
+                "jobs train but send nothing."
             )
         elif not _has_key(server, environ, home or home_folder(environ)):
-            unsafe = ", and WANDB_API_KEY is not passed on to jobs" if environ.get("WANDB_API_KEY") else ""
+            unsafe = ", and jobs do not get WANDB_API_KEY" if environ.get("WANDB_API_KEY") else ""
             found.append(
-                f"W&B: online: there is no key in ~/.netrc{unsafe}: run `wandb login` once, on this machine; without "
-                "one the jobs send nothing, and train."
+                f"W&B: online: there is no key in ~/.netrc{unsafe}: run `wandb login` once on this machine; without "
+                "a key, jobs train but send nothing."
             )
     return tuple(found)
 

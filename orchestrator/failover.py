@@ -111,18 +111,18 @@ def tick_if_alone(
         env = tick_environment(environ)
         say(_take_turns(watch.run_dir, lambda: _tick(watch.run_dir, pythons, env, timeout_s), sleep))
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        say(f"the tick after this job did not work ({error}); `orchestrator start` goes on")
+        say(f"the tick after this job did not work ({error}); continue with `orchestrator start`")
 
 
 def _is_alone(watch: Watch, say: Callable[[str], None]) -> bool:
     """Whether nobody else is there to look what is due, as far as this job has seen; says why. Errors: OSError."""
     if _holder(watch.run_dir) == HOLDER:
-        say("other jobs ran the ticks before, and no controller has come since: this job looks what is due")
+        say("other jobs ran the last ticks, and no controller has come since: this job runs a tick")
         return True
     watch.look()
     if watch.silent_s() < SILENT_S or not watch.testify():
         return False
-    say(f"no controller has written for {watch.silent_s():.0f} s: this job looks what is due")
+    say(f"no controller has written for {watch.silent_s():.0f} s: this job runs a tick")
     return True
 
 
@@ -147,8 +147,8 @@ def _take_turns(run_dir: Path, tick: Callable[[], tuple[int, str]], sleep: Calla
             with contextlib.suppress(OSError):  # it cannot be told just now
                 holder = _holder(run_dir)
             if holder not in {HOLDER, ""}:
-                return "a controller is there again"
-            words = f"another job's tick takes too long, and this job leaves it to that one ({words})"
+                return "a controller is running again"
+            words = f"another job's tick takes too long; this job leaves the work to it ({words})"
         if code not in {LEASE_HELD, STORAGE_ERROR} or time.monotonic() > give_up_at:
             return f"the tick after this job ended with {code}: {words}"
         sleep(pause_s)

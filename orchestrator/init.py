@@ -71,7 +71,7 @@ def choose_partition(rows: tuple[Partition, ...], wanted: str | None, *, gpus: b
         for row in rows:
             if row.name == wanted:
                 return row
-        names = ", ".join(row.name for row in rows) or "none: sinfo is not here"
+        names = ", ".join(row.name for row in rows) or "none: there is no sinfo here"
         raise ConfigError("init.no-partition", partition=wanted, known=names)
     if not up:
         raise ConfigError("init.no-partition-up")

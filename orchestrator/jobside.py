@@ -142,15 +142,15 @@ class Predecessor:
             if ended is not None and ended["code"] != HANDED_OVER:
                 return f"the job before it ended with {ended['code']}"
             if ended is not None and ended.get("terminated"):
-                return "the job before it was told to end, and it is not known by whom"
+                return "the job before it got a SIGTERM from an unknown sender"
             if ended is not None or not (self._folder / "claim").exists() or monotonic() - since >= SILENT_S:
                 return None
             if is_asked():
-                return "it was told to end"
+                return "it got a SIGTERM"
             if (newest := self._beat()) != beat:
                 beat, beats, since = newest, beats + 1, monotonic()
             if beats >= BEATS_OF_LIFE:
-                return "the job before it still works"
+                return "the job before it is still active"
             sleep(LOOK_S)
 
     def _beat(self) -> Any:

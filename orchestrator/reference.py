@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from typing import Any
 
 from orchestrator.config import RunConfig
@@ -18,6 +17,8 @@ The file is JSON, or YAML if its name ends in `.yaml` or `.yml`. Every field is 
 PRESETS_HEAD = """A preset only sets values; [Algorithms](algorithms.md#start-from-a-preset) names their sources.
 They suit its own tasks; those of `mclean`, `best` and `brc` grow with the number of tasks.
 """
+#: In these, fields that variants share may differ.
+_APART = {"default": None, "const": None}
 _COLUMNS = ("total_steps", "num_envs", "batch_size", "buffer_size", "learning_rate", "actor_hidden", "critic_hidden")
 
 
@@ -41,7 +42,7 @@ def _sections(section: dict[str, Any], definitions: dict[str, Any], prefix: str)
             which = f" of {inner['properties']['name']['default']}" if shared else ""
             parts += [f"\n## `{prefix}{name}`{which}\n", inner.get("description", "") + "\n"]
             fields = inner["properties"]
-            own = {key: it for key, it in fields.items() if key not in shared or _meaning(it) != _meaning(shared[key])}
+            own = {key: it for key, it in fields.items() if {**it, **_APART} != shared.get(key)}
             defaults = ", ".join(f"`{key}` {json.dumps(fields[key]['default'])}" for key in fields if key not in own)
             parts += [f"Shared fields: {defaults}.\n"] if defaults else []
             parts.append(_table({"properties": own}, definitions))
@@ -52,14 +53,9 @@ def _sections(section: dict[str, Any], definitions: dict[str, Any], prefix: str)
 
 
 def _shared(variants: list[dict[str, Any]]) -> dict[str, Any]:
-    """The fields that at least two variants have with one meaning; without defaults, which may differ."""
-    every = [(name, field) for variant in variants for name, field in variant["properties"].items()]
-    counts = Counter((name, _meaning(field)) for name, field in every)
-    return {name: {**field, "default": None} for name, field in every if counts[name, _meaning(field)] > 1}
-
-
-def _meaning(field: dict[str, Any]) -> tuple[str, str]:
-    return field.get("description", ""), _type(field)
+    """The fields that at least two variants have alike; without defaults, which may differ."""
+    every = [(name, {**field, **_APART}) for each in variants for name, field in each["properties"].items()]
+    return {name: field for name, field in every if every.count((name, field)) > 1}
 
 
 def _targets(field: dict[str, Any], definitions: dict[str, Any]) -> list[dict[str, Any]]:

@@ -109,7 +109,7 @@ class Shim:
         winner = read_json_or_none(self.job.attempt_dir / "claim") or {}
         write_json(self.job.attempt_dir / f"duplicate-{self.host}-{os.getpid()}.json", self.record(winner=winner))
         print(
-            f"anchorleg: attempt {self.job.attempt} of slot {self.job.slot} is already run by job "
+            f"anchorleg: attempt {self.job.attempt} of slot {self.job.slot} already runs in job "
             f"{winner.get('job_id', '?')} on {winner.get('host', '?')}; this duplicate ends.",
             flush=True,
         )
@@ -120,7 +120,7 @@ class Shim:
         for folder, mode in ((self.job_dir, 0o700), (self.job.attempt_dir, 0o755)):
             if not folder.is_dir() and (self.job.run_dir / "run.json").exists():
                 make_folder(folder, mode)
-                say(f"{folder} was removed under this job, and is made again")
+                say(f"{folder} was removed during this job and is recreated")
                 if folder == self.job.attempt_dir and create_exclusive(folder / "claim", self.claimed):
                     write_json(folder / "parent.json", self.parent)
 
@@ -246,13 +246,13 @@ class Shim:
                 if self.aborted_at is None and (self.job_dir / "abort").exists():
                     self.aborted_at = time.monotonic()
                     self.asked = "stalled"
-                    say("no progress for long: the program is made to print its stacks and ended")
+                    say("no progress for too long: the program prints its stacks and is ended")
                     program.send_signal(signal.SIGABRT)
                 if self.asked is None and self.job.superseded_by() is not None:
                     self.asked = "superseded"  # we are a ghost: a program that does not look for itself ends by this
                 write_json(self.job.attempt_dir / "heartbeat.json", self.record(beat=self.beat, **self.times()))
             except OSError as error:
-                say(f"the heartbeat could not be written ({error}); going on")
+                say(f"the heartbeat could not be written ({error}); continuing")
 
     def run(self) -> int:
         """The whole job. Returns the exit code for the scheduler."""
@@ -325,7 +325,7 @@ class Shim:
         try:
             self.write_end(self.record(**self.times(), **facts))
         except OSError as error:
-            words = f"the record of the end could not be written ({error}); the scheduler's word must do"
+            words = f"the record of the end could not be written ({error}); the scheduler's answer must suffice"
             say(words, sys.stderr)  # where the controller looks for the cause of an end
             return code if 0 < code < SHIM_FAILED else SHIM_FAILED
         self.tidy()  # after the record: what is slow here must not keep the next job waiting

@@ -68,9 +68,9 @@ def _checked(kind: int, payload: bytes) -> tuple[dict[str, Any], bytes]:
     if kind == POSE:
         return header | _pose(value, body), body
     if kind == JPEG and body[:2] != JPEG_BEGINS:
-        raise BadBatchError("its picture is no JPEG")
+        raise BadBatchError("its picture is not a JPEG")
     if kind not in (JPEG, FACTS) or (kind == FACTS and body):
-        raise BadBatchError("it is of no kind that is known")
+        raise BadBatchError("its kind is unknown")
     return header, body
 
 
@@ -96,7 +96,7 @@ def _pose(value: Mapping[str, Any], body: bytes) -> dict[str, Any]:
     place = [_number(one) for one in value["place"]]
     unit, dt = _number(value["unit"]), _number(value["dt"])
     if not _SHA256.fullmatch(scene) or len(place) != 3 or not (0 < unit < 1e6 and 0 < dt < 60):
-        raise BadBatchError("its scene or its measures cannot be")
+        raise BadBatchError("its scene or its measures are not valid")
     if not frames or not bodies or len(body) != 2 * frames * bodies * POSE_NUMBERS:
         raise BadBatchError(f"{len(body)} bytes are not {frames} pictures of {bodies} bodies")
     return {"scene": scene, "frames": frames, "bodies": bodies, "place": place, "unit": unit, "dt": dt}
@@ -104,19 +104,19 @@ def _pose(value: Mapping[str, Any], body: bytes) -> dict[str, Any]:
 
 def _word(value: Any) -> str:
     if not isinstance(value, str):
-        raise BadBatchError("a word of it is none")
+        raise BadBatchError("a text is not valid")
     return printable(value, most=MOST_LETTERS)
 
 
 def _number(value: Any) -> float:
     if type(value) not in (int, float) or not math.isfinite(value):
-        raise BadBatchError("a number of it is none")
+        raise BadBatchError("a number is not valid")
     return float(value)
 
 
 def _count(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 2**53:
-        raise BadBatchError("a count of it is none")
+        raise BadBatchError("a count is not valid")
     return int(value)
 
 

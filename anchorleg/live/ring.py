@@ -65,7 +65,7 @@ class RingWriter:
         try:
             mode = os.fstat(fd).st_mode
             if not stat.S_ISREG(mode):
-                raise FileExistsError(errno.EEXIST, "something else is in the ring's place", str(self._path))
+                raise FileExistsError(errno.EEXIST, "another file is in the ring's place", str(self._path))
             if self._mode is not None and stat.S_IMODE(mode) != self._mode:
                 os.fchmod(fd, self._mode)
             there = _cell_at(fd, self._number % CELLS)

@@ -116,7 +116,7 @@ def locate(name: str | None, config: Path | None) -> RunDir:
     known = list(dict.fromkeys(entry.run_name for entry in entries()))
     if len(known) == 1:
         return find_run(known[0])
-    hint = f"name one: {', '.join(known)}" if known else "none was started from this account yet"
+    hint = f"name one: {', '.join(known)}" if known else "this account has started none yet"
     raise UnknownRun("run.not-named", known=hint)
 
 

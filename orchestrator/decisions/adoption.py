@@ -88,7 +88,7 @@ def _adopted(token: str, job_id: str, at: float) -> Submission:
 
 #: What comes behind a job's record of its end takes seconds: its scratch folder is removed, Slurm's epilog runs.
 LEFT_S = 120.0
-LEFT_WHY = "it has ended by its own record, and Slurm does not know"
+LEFT_WHY = "it has ended by its own record, and Slurm does not know it"
 #: Where the scheduler may be wrong. A job that is ending is on its way out.
 _THERE = frozenset({JobState.PENDING, JobState.RUNNING})
 

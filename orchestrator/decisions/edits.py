@@ -174,7 +174,7 @@ TEMPORARY_WAIT_S = 15.0
 #: Refused for good, but the run had jobs before: an account, a partition or a limit of before may come back.
 AGAIN_S = 3600.0
 #: With this end the reason of a slot that is put off, in the refusal's own words.
-TRIED_AGAIN = "(the run had jobs before: it is tried again)"
+TRIED_AGAIN = "(tried again, because the run had jobs before)"
 #: A queued successor was refused: its slot has a job that runs, and no need of it for long.
 AHEAD_REFUSED_WAIT_S = 600.0
 
@@ -257,12 +257,12 @@ def put_off_by(last: SubmitOutcome | None, *, is_wished: bool) -> SubmitRefused 
         return last
     if isinstance(last, Uncertain) and last.silent:
         return SubmitRefused(kind="temporary", words=last.why)
-    return SubmitRefused(kind="temporary", words="something else was wished for meanwhile") if is_wished else None
+    return SubmitRefused(kind="temporary", words="another request came meanwhile") if is_wished else None
 
 
 def full_words(refusal: str) -> str:
     """Why a slot waits, where the scheduler refused a job with these words."""
-    return f"waits until your limits have room for another job ({refusal})"
+    return f"waits until your limits allow another job ({refusal})"
 
 
 def words_of(outcome: SubmitOutcome) -> str | None:

@@ -142,7 +142,7 @@ def is_early(evidence: Evidence) -> bool:
 def _braked(early_ends: int, attempt: Attempt, relay: RelaySection, now: float) -> dict[str, Any]:
     """The wait after so many jobs that ended early: a minute, growing as after failures."""
     how = f"exit code {attempt.exit_code}"
-    why = f"its last {early_ends} jobs each ended within a tenth of their time, and nobody had asked for it ({how})"
+    why = f"its last {early_ends} jobs each ended within a tenth of their time, without a request ({how})"
     delay_s = max(PATIENT_S, delay_after(early_ends - EARLY_ENDS + 1, relay))
     return {"why": why, "not_before": now + delay_s}
 
@@ -204,4 +204,4 @@ def lead_warning(slot: Slot, lead_s: float) -> str:
     if longest_s <= CLOSE_TO_THE_LEAD * lead_s:
         return ""
     better_s = math.ceil(LEAD_TIMES * longest_s / 10.0) * 10
-    return f"handing over took {longest_s:.0f} s, and lead_seconds is {lead_s:.0f}: set it to {better_s}"
+    return f"a hand-over took {longest_s:.0f} s, and lead_seconds is {lead_s:.0f}: set it to {better_s}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from anchorleg.words import roughly
+from anchorleg.words import counted, roughly
 from orchestrator.decisions import adoption
 from orchestrator.decisions.edits import full_words, with_words
 from orchestrator.decisions.ends import began_behind, wants_successor
@@ -171,7 +171,7 @@ def _make_room(ledger: Ledger, wanted: int, now: float) -> list[Action]:
     for slot in reversed(ledger.slots):
         for submission in slot.successor.live if slot.successor is not None else ():
             if slot.successor is not None and submission.was_seen(JobState.PENDING):
-                found += _cancel(slot, slot.successor, submission, "its place is needed by a slot without a job", now)
+                found += _cancel(slot, slot.successor, submission, "a slot without a job needs its place", now)
     return found[:wanted]
 
 
@@ -221,11 +221,11 @@ def _tidy(slot: Slot, now: float) -> list[Action]:
             if overtaken or useless:
                 why = "another job runs this attempt" if other else "its attempt is over"
             elif unneeded and unclaimed:
-                why = "its slot has no use for it any more"
+                why = "its slot no longer needs it"
             elif slot.status is not SlotStatus.ACTIVE and unclaimed:
                 why = "its slot needs no job now"
             elif is_stuck(submission):
-                why = "it would wait for ever"
+                why = "it can never run"
             if why is not None:
                 actions += _cancel(slot, attempt, submission, why, now)
     return actions
@@ -255,7 +255,7 @@ def _look_after(slot: Slot, limits: Limits, now: float) -> list[Action]:
             actions += _cancel(slot, attempt, submission, NEVER_BEGAN, now)
         elif attempt.aborted_at is not None and submission.token == attempt.claimed_by:
             if now - attempt.aborted_at >= ABORT_WAIT_S:
-                actions += _cancel(slot, attempt, submission, "it did not end after its stacks were asked for", now)
+                actions += _cancel(slot, attempt, submission, "it did not end after printing its stacks", now)
         elif is_stalled(slot, attempt, submission, limits.stall_s, now):
             actions.append(Abort(*where, f"no progress for {roughly(attempt.quiet_s)}"))
     return actions
@@ -318,10 +318,11 @@ def room_words(ledger: Ledger, limits: Limits) -> str:
     """Who has the places that slurm.max_jobs allows, or what the scheduler said to the last job."""
     jobs = jobs_of(ledger) + limits.others
     if limits.max_jobs is None or (jobs < limits.max_jobs and ledger.full_at is not None):
-        return full_words(ledger.full_words) if ledger.full_at is not None else "its turn comes at the next look"
+        return full_words(ledger.full_words) if ledger.full_at is not None else "it is submitted at the next look"
     count = sum(slot.occupied for slot in ledger.slots)
-    who = f"{count} slots" + (f" and {limits.others} other jobs of yours" if limits.others else "")
-    return f"waits for room: {jobs} of {limits.max_jobs} jobs (slurm.max_jobs) are taken, by {who}"
+    others = f" and {counted(limits.others, 'other job')} of yours" if limits.others else ""
+    who = f"{counted(count, 'slot')}{others}"
+    return f"waits for a free job: {jobs} of {limits.max_jobs} (slurm.max_jobs) are taken by {who}"
 
 
 def is_held(slot: Slot, control: Control, limits: Limits, now: float) -> str:

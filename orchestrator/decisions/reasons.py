@@ -40,23 +40,23 @@ def _never(words: str) -> PendingReason:
 REASONS: Mapping[str, PendingReason] = {
     "Priority": _waits("waits for its turn (other jobs have a higher priority)"),
     "Resources": _waits("is next: it waits for enough free CPUs, GPUs and memory"),
-    "WaitingForScheduling": _waits("is new: Slurm has not looked at it yet"),
+    "WaitingForScheduling": _waits("is new: Slurm has not considered it yet"),
     "Dependency": _waits("is queued behind another job"),
-    "DependencyNeverSatisfied": _never("it was queued behind a job that did not end as it had to"),
+    "DependencyNeverSatisfied": _never("it was queued behind a job that did not end as required"),
     "BeginTime": _waits("waits for its earliest start time (after a requeue Slurm waits about two minutes)"),
-    "JobHeldUser": _person("is held by you: `scontrol release` lets it go on"),
+    "JobHeldUser": _person("is held by you: release it with `scontrol release`"),
     "JobHeldAdmin": _person("is held by an administrator: ask your site"),
-    "JobHoldMaxRequeue": _person("is held: Slurm requeued it too often. Ask your site, or `scontrol release` it"),
+    "JobHoldMaxRequeue": _person("is held after too many requeues: ask your site, or use `scontrol release`"),
     "PartitionDown": _person("waits: its partition is closed by the administrators"),
     "PartitionInactive": _person("waits: its partition is switched off by the administrators"),
     "PartitionConfig": _waits(
-        "waits: its partition cannot give it what it asks for now; `orchestrator doctor` tells whether it ever can"
+        "waits: its partition cannot give what it asks for now; `orchestrator doctor` says whether it ever can"
     ),
     "PartitionTimeLimit": _never(
         "its time limit is longer than the partition allows; lower slurm.time_limit or choose another slurm.partition"
     ),
     "PartitionNodeLimit": _never(
-        "it asks for more nodes than the partition gives one job; choose another slurm.partition"
+        "it asks for more nodes than the partition allows for one job; choose another slurm.partition"
     ),
     "ReqNodeNotAvail": _waits("waits: the nodes that it could use are down, drained or reserved"),
     "Licenses": _waits("waits for a free licence"),
@@ -65,14 +65,14 @@ REASONS: Mapping[str, PendingReason] = {
     "ReservationInvalid": _never("its reservation is not valid; take the reservation out of slurm.extra"),
     "RequiresReservation": _never("its partition takes only jobs with a reservation; choose another slurm.partition"),
     "ReqResv": _never("its partition takes only jobs with a reservation; choose another slurm.partition"),
-    "BadConstraints": _never("no node has what it asks for; look at slurm.constraint, gpu_type, mem and cpus_per_task"),
+    "BadConstraints": _never("no node has what it asks for; check slurm.constraint, gpu_type, mem and cpus_per_task"),
     "MaxMemPerLimit": _never("it asks for more memory than one job may have; lower slurm.mem"),
-    "InvalidAccount": _person("waits: Slurm does not know its account. Look at slurm.account, or ask your site"),
-    "InvalidQOS": _person("waits: Slurm does not know its QOS. Look at slurm.qos, or ask your site"),
-    "AccountNotAllowed": _person("waits: its account may not use the partition. Look at slurm.account"),
-    "QOSNotAllowed": _person("waits: its QOS may not use the partition. Look at slurm.qos"),
+    "InvalidAccount": _person("waits: Slurm does not know its account; check slurm.account, or ask your site"),
+    "InvalidQOS": _person("waits: Slurm does not know its QOS; check slurm.qos, or ask your site"),
+    "AccountNotAllowed": _person("waits: its account may not use the partition; check slurm.account"),
+    "QOSNotAllowed": _person("waits: its QOS may not use the partition; check slurm.qos"),
     "AccountingPolicy": _waits("waits: a limit of your account is reached"),
-    "QOSUsageThreshold": _waits("waits: you have used more than your share, which comes back with time"),
+    "QOSUsageThreshold": _waits("waits: you have used more than your share, which recovers with time"),
     "AssociationJobLimit": _waits("waits: you have as many jobs as your account allows"),
     "AssociationTimeLimit": _waits("waits: the computing time of your account is used up"),
     "QOSJobLimit": _waits("waits: your QOS has as many jobs as it allows"),
@@ -83,7 +83,7 @@ REASONS: Mapping[str, PendingReason] = {
 #: Of the reasons for ever those of one partition. Slurm tries a job's partitions one after the other, and writes each
 #: one's reason into the same record. A partition may have a QOS of its own.
 _OF_ONE_PARTITION = ("Partition", "QOSM", "MaxMemPerLimit", "ReqResv", "RequiresReservation")
-_ANOTHER_MAY = _waits("waits: one of its partitions does not take it; another one may")
+_ANOTHER_MAY = _waits("waits: one of its partitions refuses it, another may accept it")
 
 #: The state of a job whose node is switched on, or started anew, for it; it has no reason then.
 BOOTING = "CONFIGURING"
@@ -92,9 +92,9 @@ BOOTING = "CONFIGURING"
 #: a pattern, in small letters.
 LAUNCH_FAILED_HELD = "launch failed requeued held"
 _SENTENCES: tuple[tuple[str, PendingReason], ...] = (
-    (LAUNCH_FAILED_HELD, _person("is held: a node failed to start it. It is submitted anew elsewhere")),
-    ("requeued held", _person("is held by Slurm after a failed start: `scontrol release` lets it try again")),
-    ("reserved for maintenance", _waits("waits for a maintenance of the cluster to end")),
+    (LAUNCH_FAILED_HELD, _person("is held, because a node failed to start it: it is submitted again to another node")),
+    ("requeued held", _person("is held by Slurm after a failed start: release it with `scontrol release`")),
+    ("reserved for maintenance", _waits("waits for the end of a maintenance")),
     ("reqnodenotavail", REASONS["ReqNodeNotAvail"]),
     ("nodes required for job are down", REASONS["ReqNodeNotAvail"]),
     ("account not permitted", REASONS["AccountNotAllowed"]),
@@ -142,11 +142,11 @@ def _limit(text: str) -> PendingReason | None:
     if match[2] == "Min":
         return _never(f"it asks for too little ({match[3]}) for {who}; ask for more, or change slurm.qos")
     if match[2] == "Grp":
-        return _waits(f"waits: everybody in {who} together may use no more ({match[3]}); it passes with time")
+        return _waits(f"waits: all users of {who} together have reached a limit ({match[3]}); this passes with time")
     if match[4] in {"PerJob", "PerNode"}:
         if match[3].startswith("Wall") or "Minutes" in match[3]:
             return _never(f"its time limit is longer than {who} allows; lower slurm.time_limit")
-        return _never(f"it asks for more ({match[3]}) than {who} allows one job; ask for less in slurm")
+        return _never(f"it asks for more ({match[3]}) than {who} allows one job; ask for less in the slurm section")
     if match[4] or match[5]:
-        return _waits(f"waits: you may have no more ({match[3]}) at once, by a limit of {who}")
+        return _waits(f"waits: {who} allows you no more ({match[3]}) at once")
     return None

@@ -121,7 +121,7 @@ def _finished_words(slots: Sequence[Slot]) -> str:
     if count == len(slots):
         return f"all {count} slots are finished" if count > 1 else "its slot is finished"
     are = "slot is" if count == 1 else "slots are"
-    return f"{count} {are} finished, and none of the {len(slots)} is left to go on"
+    return f"{count} {are} finished, and none of the {len(slots)} can continue"
 
 
 def news_of_slots(before: Ledger, after: Ledger, slots: int) -> list[tuple[str, dict[str, Any]]]:
@@ -144,6 +144,6 @@ def news_of(before: Ledger, after: Ledger, slots: int, now: float) -> tuple[Ledg
         told.append(("blind", {"since": after.blind_since, "words": after.blind_error}))
         after = after.model_copy(update={"blind_told": True})
     elif after.blind_since is None and after.blind_told:
-        told.append(("sighted", {"words": "the queue is seen again"}))
+        told.append(("sighted", {"words": "the queue answers again"}))
         after = after.model_copy(update={"blind_told": False})
     return after, told

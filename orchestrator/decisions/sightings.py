@@ -47,13 +47,13 @@ RECORD_WAIT_S = 60.0
 #: A controller that comes back from hanging may answer squeue before it has worked off the sbatch that it finds
 #: waiting: within seconds, or more where many wait. A submission must be missing for so long, whatever its age.
 SETTLE_S = 30.0
-OUTPUT_MISSING = "it has failed, and no file of it is visible yet"
-RECORD_MISSING = "it has ended; its own record of the end is not visible yet"
-WORD_MISSING = "it was told to end (SIGTERM); the queue has not said yet by whom"
+OUTPUT_MISSING = "it has failed, and none of its files is visible yet"
+RECORD_MISSING = "it has ended, but its own record is not visible yet"
+WORD_MISSING = "it got a SIGTERM; the queue has not said yet from whom"
 #: A reason that no time will change must be seen for so long: administrators change limits and partitions, and for a
 #: moment Slurm shows what it knew before.
 FOR_EVER_S = 60.0
-RAN_TWICE = "Slurm started this job a second time; its first run has not said how it ended"
+RAN_TWICE = "Slurm started this job twice; its first run left no record of its end"
 #: A job claims its attempt seconds after its start. A start that comes later than the claim is another one, but for
 #: what two clocks may differ by.
 CLAIM_SLACK_S = 2.0
@@ -97,7 +97,7 @@ def sight(submission: Submission, attempt: Attempt, evidence: Evidence, facts: F
     if evidence.exit is not None and evidence.exit.token == submission.token:
         return _said(submission, evidence, evidence.exit, facts)
     if _lost_the_claim(submission, evidence):
-        return Gone(proof="it found the attempt taken and ended as a duplicate", at=now, by_job=True)
+        return Gone(proof="it found the attempt claimed and ended as a duplicate", at=now, by_job=True)
     if poll.error is not None:
         return _blind(submission, poll.at, poll.error)
     if poll.at <= submission.intent_at:
@@ -110,7 +110,7 @@ def sight(submission: Submission, attempt: Attempt, evidence: Evidence, facts: F
     if row is not None:
         return Seen(at=poll.at, **{name: getattr(row, name) for name in JobLook.model_fields})
     if history is None or history.status == "blind":
-        error = (history.error if history else None) or "it left the queue; the history was not asked yet"
+        error = (history.error if history else None) or "it left the queue; the history has not been read yet"
         return _blind(submission, poll.at, error)
     past = facts.past_of(submission.token)
     if past is not None and past.state is JobState.ENDED:
@@ -125,13 +125,13 @@ def sight(submission: Submission, attempt: Attempt, evidence: Evidence, facts: F
     if absent_s > wait_s and now > silent_at:
         # A row that the history never closed (sacctmgr calls it a runaway job) proves nothing against a queue
         # that has long forgotten the job and a heartbeat that stopped.
-        known = "the history knows no end of it" if history.status == "ok" else "there is no history"
+        known = "the history has no end of it" if history.status == "ok" else "there is no history"
         return Gone(
             proof=f"absent from the queue for {absent_s:.0f} s, {known}, and no heartbeat",
             at=poll.at,
             raw_state=past.raw_state if past is not None and past.state is JobState.UNKNOWN else "",
         )
-    left = _blind(submission, poll.at, "it left the queue and has not said how it ended")
+    left = _blind(submission, poll.at, "it left the queue without a record of its end")
     return left.model_copy(update={"proven_at": max(absent_since + wait_s, silent_at)})
 
 

@@ -160,7 +160,7 @@ def with_rungs(ledger: Ledger, queue: QueueSection) -> Ledger:
         if slot.level < reached:
             slots[slot.index] = slot.model_copy(update={"status": SlotStatus.BEHIND})
         else:
-            words[slot.index] += ", and no other experiment's has: set queue.metric to what they report, and `start`"
+            words[slot.index] += ", and no other experiment's has: set queue.metric to a reported one, and `start`"
     changed = any(after is not before for after, before in zip(slots, ledger.slots, strict=True))
     return with_words(ledger.model_copy(update={"slots": tuple(slots)}) if changed else ledger, words)
 
@@ -171,10 +171,11 @@ def _rung_words(slot: Slot, slots: Sequence[Slot], queue: QueueSection) -> str:
     where = f"rung {slot.level + 1} ({rung_steps(slot.level, queue.halving):,} steps)"
     if len(slot.rungs) <= slot.level:
         steps = rung_steps(slot.level + 1, queue.halving)
-        return f'at {where} and up to {steps:,} steps its program has reported no "{queue.metric}"'
+        return f'at {where}, and up to {steps:,} steps, its program has reported no "{queue.metric}"'
     of = len(ranked(slots, slot.level, queue))
     best = of // queue.halving.factor
-    goes_on = "none goes on yet" if not best else f"the best {best} of {of} go on" if best > 1 else "the best goes on"
+    some = f"the best {best} of {of} continue" if best > 1 else "the best continues"
+    goes_on = some if best else "none continues yet"
     return f"waits at {where}: {goes_on}"
 
 

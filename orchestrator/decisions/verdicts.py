@@ -18,7 +18,7 @@ STALLED = "stalled"
 
 NO_SPACE = "no space left on the disk"
 #: The kernel has one word for both; who looks at the disk can tell.
-NO_INODES = "no inode left on the disk: it has all the files that it can have"
+NO_INODES = "no inode left on the disk: it cannot hold more files"
 _NO_ROOM: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"No space left on device"), NO_SPACE),
     (re.compile(r"Disk quota exceeded"), "the disk quota is used up"),
@@ -32,8 +32,8 @@ _NO_SHARED_MEMORY = re.compile(
     r"|(?:out of|insufficient) shared memory",
     re.MULTILINE,
 )
-_CPU_LIMIT = "it used up the CPU time that a process may have (`ulimit -t` in a job)"
-_FILE_LIMIT = "a file came to the size that one may have (`ulimit -f` in a job)"
+_CPU_LIMIT = "it used up a process's CPU time (`ulimit -t` in a job)"
+_FILE_LIMIT = "a file reached the maximum size (`ulimit -f` in a job)"
 #: The kernel's signals for them; a shell whose last command died of one ends with 128 more.
 _LIMITS = {
     -signal.SIGXCPU: _CPU_LIMIT,
@@ -92,12 +92,12 @@ _SCHEDULER_WORDS = {
 NODE_TAKEN = frozenset(_SCHEDULER_WORDS[word][1] for word in ("PREEMPTED", "NODE_FAIL"))
 NOTHING_SAVED = "its program exited with code 0 early, and saved nothing: look at `orchestrator logs`"
 #: Of what ended without a record of its own.
-_BEFORE_IT_BEGAN = "it ended before it began"
-_WITHOUT_A_WORD = "it ended without a word"
-_MISNAMED = "no next job finds what it saved: in checkpoints/ a name must be the step in digits alone"
-_NOT_AGAIN = "it asked not to be run again (exit code 93)"
+_BEFORE_IT_BEGAN = "it ended before its program started"
+_WITHOUT_A_WORD = "it ended without a message"
+_MISNAMED = "no next job finds its checkpoint: a name in checkpoints/ must be the step, in digits only"
+_NOT_AGAIN = "it asked not to run again (exit code 93)"
 #: Of a job without any word: an error output needs room, too.
-DISK_FULL = "it left no word, and the disk is full"
+DISK_FULL = "it left no message, and the disk is full"
 #: How a crash ended, at the end of its cause.
 _HOW = re.compile(r"(?:exit code|killed by signal) \d+(?=\)?\Z)")
 #: In the last lines of a job: what the run itself lacks, wherever the job goes.
@@ -113,7 +113,7 @@ LAST_LINES = 5
 _TRAINERS_OWN = frozenset({2, 3, 4})
 #: Our own reasons to cancel a job for which its node could do nothing. They say how the attempt ended, too.
 LAUNCH_FAILED = "its node failed to start it"
-NEVER_BEGAN = "it ran and never began: slurm.setup, its node, or the shared folder as seen from there, hangs"
+NEVER_BEGAN = "it ran, but its program never started: slurm.setup, its node or the shared folder on it hangs"
 
 
 #: Of a job whose output files are not there, which the batch system makes before the job's script runs.
@@ -152,7 +152,7 @@ def judge(
         if ended.code == 0:
             if made_progress(evidence):
                 return Verdict.HANDED_OVER, "it ended before its total"
-            words = "it ended with exit code 0 before its total, and saved nothing new"
+            words = "it ended with exit code 0 before its total, without a new checkpoint"
             return Verdict.NO_PROGRESS, _not_found(evidence, ended) or words
         by_slurm = _SCHEDULER_WORDS.get(_word(gone, evidence.log_tail) if ended.terminated else "")
         if ended.code == HANDED_OVER:
@@ -168,7 +168,7 @@ def judge(
             return Verdict.STALLED, _stall_words(stalled_s)
         return by_slurm or _crash(ended, evidence.log_tail)
     if evidence.claim is None and evidence.declined:
-        return Verdict.NOT_NEEDED, "its slot had no use for it any more"
+        return Verdict.NOT_NEEDED, "its slot no longer needed it"
     return _by_the_scheduler(evidence, gone, submission, stalled_s, disk_full=disk_full)
 
 
@@ -205,7 +205,7 @@ def _not_found(evidence: Evidence, ended: Exit) -> str:
     saved = evidence.progress.checkpoint_step if evidence.progress is not None else evidence.start_step
     if saved <= evidence.start_step:
         return ""
-    return f"it reports a checkpoint of step {saved:,}, and none of that number is in checkpoints/"
+    return f"it reports a checkpoint of step {saved:,}, which is not in checkpoints/"
 
 
 def _crash(ended: Exit, log_tail: str) -> tuple[Verdict, str]:
@@ -251,7 +251,7 @@ def _by_the_scheduler(
     if not word and not no_room and (last_words not in _KNOWN_CAUSES if has_begun else not evidence.log_tail.strip()):
         # A program that ends leaves its shim, which says so. Both are gone, and so is what the scheduler knew.
         began = "it ended" if has_begun else "it never began"
-        return Verdict.NODE_FAILED, f"{began}, and nobody knows of it any more ({gone.proof})"
+        return Verdict.NODE_FAILED, f"{began}, and no record of its end exists ({gone.proof})"
     if has_left_nothing(evidence) and not no_room:
         return Verdict.NODE_FAILED, f"{NOT_SEEN_THERE} ({gone.raw_state or gone.proof})"
     if evidence.claim is None:

@@ -36,8 +36,8 @@ MEMORY_KINDS = frozenset({"tmpfs", "ramfs"})
 _NEEDED = {
     "mkdir": "nothing can be written there",
     "write and fsync": "nothing can be written durably there",
-    "rename over a file": "a crash could leave torn files",
-    "link": "two controllers could both own the run: the lease and each job's claim are hard links",
+    "rename over a file": "a crash could leave incomplete files",
+    "link": "two controllers could both own the run, because the lease and each job's claim are hard links",
     "rename of a folder": "checkpoints are published by a rename",
 }
 
@@ -94,7 +94,7 @@ def _walltime(facts: LoginFacts) -> Judgement:
         found, _, advice = str(error).partition(" Ask ")
         return problem(found, f"ask {advice}")
     limit, lead_s = format_duration(facts.config.slurm.time_limit), facts.config.lead_seconds
-    return ok(f"{limit} a job, handed over {lead_s} s before its end")
+    return ok(f"{limit} a job, with hand-over {lead_s} s before its end")
 
 
 def _gpus_here(facts: LoginFacts) -> Judgements:
@@ -104,10 +104,10 @@ def _gpus_here(facts: LoginFacts) -> Judgements:
     if words := sharing(there, places, wanted):
         return warning(*_split(words, "; "))
     if not there:
-        return ok("none here: jobs compute on the CPU")
+        return ok("none, so jobs use the CPU")
     if not wanted:
-        return ok(f"{len(there)} here, and slurm.gpus asks for none")
-    return ok(f"{len(there)} here, each slot has its own")
+        return ok(f"{len(there)}, but slurm.gpus asks for none")
+    return ok(f"{len(there)}, one per slot")
 
 
 def _folder(facts: LoginFacts) -> Judgement:
@@ -116,13 +116,13 @@ def _folder(facts: LoginFacts) -> Judgement:
     if fatal := next((step for step in told.steps if step.error), None):
         return problem(
             f"{where}: {fatal.name} does not work ({fatal.error}); {_NEEDED[fatal.name]}",
-            "set run_dir to a folder on a disk, a volume or NFS: mounted buckets are none of them",
+            "set run_dir to a folder on a disk, a volume or NFS, not on a mounted bucket",
         )
     if slow := [step for step in told.steps if step.seconds >= SLOW_STEP_S]:
         found = f"{where}: {', '.join(f'{step.name} took {step.seconds:.1f} s' for step in slow)}"
         return warning(found, "saves and hand-overs take longer")
     if told.kind in MEMORY_KINDS:
-        return warning(f"{where}: memory of this machine, which no other node sees", "set run_dir to a shared disk")
+        return warning(f"{where} is this machine's memory, invisible to other nodes", "set run_dir to a shared disk")
     took = max((step.seconds for step in told.steps), default=0.0)
     return ok(f"{where}: rename, link and fsync work, the slowest in {1000 * took:.0f} ms")
 
@@ -156,20 +156,20 @@ def _quota(told: DiskQuota) -> Judgement:
     if most < QUOTA_TIGHT:
         return ok(found)
     level = Level.PROBLEM if most >= 1 else Level.WARNING
-    return Judgement(level, found, "make room: a job that cannot save loses what it trained")
+    return Judgement(level, found, "make room: a job that cannot save loses its training")
 
 
 def _python(facts: LoginFacts) -> Judgement:
     told, least = facts.python, ".".join(map(str, MIN_PYTHON))
     if not told.version:  # it may be there on the compute nodes only
-        advice = 'if the compute nodes lack it too, set "python" in the config; --probe tells'
+        advice = 'if the compute nodes lack it, too, set "python" in the config; --probe checks that'
         return warning(f"{told.command} does not run here ({told.words})", advice)
     if tuple(map(int, told.version.split(".")[:2])) < MIN_PYTHON:
         found = f"{told.command} is Python {told.version}; jobs need {least} or newer"
         return problem(found, 'set "python" in the config to one')
     if not told.shim_ok:
         found = f"{told.command} (Python {told.version}) cannot load the job's shim: {told.words}"
-        return problem(found, "install Anchorleg's checkout again")
+        return problem(found, "reinstall Anchorleg from its checkout")
     if error := unusable_python(facts.config, told, facts.executor):
         return problem(*_split(str(error), ": "))
     return ok(f"{told.command}: Python {told.version}")
@@ -178,11 +178,11 @@ def _python(facts: LoginFacts) -> Judgement:
 def _missing(facts: LoginFacts) -> Iterator[Judgement]:
     for field, path in facts.missing:
         if field == "container.image":
-            yield problem(f"{path} is not there", f"set {field} to what is there")
+            yield problem(f"{path} is not there", f"set {field} to an existing path")
         elif field == "notify":
-            yield warning(f"{path} is not there", "nobody will be told; set notify to a program of this machine")
+            yield warning(f"{path} is not there", "no notifications; set notify to a program of this machine")
         else:
-            yield warning(f"{path} is not there", "every job ends at once if the compute nodes lack it too")
+            yield warning(f"{path} is not there", "every job ends at once if the compute nodes lack it, too")
 
 
 def _other_accounts(facts: LoginFacts) -> Iterator[Judgement]:
@@ -191,7 +191,7 @@ def _other_accounts(facts: LoginFacts) -> Iterator[Judgement]:
 
 
 def _host(facts: LoginFacts) -> Iterator[Judgement]:
-    told, advice = facts.host, "have a crontab run `orchestrator tick`: every tick is a process of its own"
+    told, advice = facts.host, "run `orchestrator tick` from a crontab: every tick is a new process"
     if told.in_job:
         found = f"this is inside Slurm job {told.in_job}; a controller here ends with it"
         yield warning(found, "start it on a login node")
@@ -199,7 +199,7 @@ def _host(facts: LoginFacts) -> Iterator[Judgement]:
         found = "systemd ends your processes at logout here (KillUserProcesses=yes, no lingering)"
         yield warning(found, f"run `loginctl enable-linger` once, or {advice}")
     if told.cpu_limit_s is not None:
-        found = f"a process here may use {told.cpu_limit_s} s of CPU; a controller uses some minutes a day"
+        found = f"a process here may use {told.cpu_limit_s} s of CPU; a controller needs some minutes a day"
         yield warning(found, advice)
 
 

@@ -128,7 +128,7 @@ def slurm_facts(subject: Subject) -> SlurmFacts:
     site, wanted = Site(subject.env), subject.config.slurm
     is_up, words = site.ping()
     if not is_up:
-        return SlurmFacts(down=words or "no word")
+        return SlurmFacts(down=words or "no message")
     executor = SlurmExecutor(subject.run_dir.jobs, subject.env, command_timeout_s=QUESTION_TIMEOUT_S)
     offered = executor.partitions()
     return SlurmFacts(
@@ -195,11 +195,7 @@ def try_folder(path: Path) -> FolderFacts:
     shutil.rmtree(trial, ignore_errors=True)
     free_bytes, free_files = free_room(parent)
     return FolderFacts(
-        path=str(parent),
-        kind=filesystem_of(parent),
-        steps=tuple(steps),
-        free_bytes=free_bytes,
-        free_files=free_files,
+        path=str(parent), kind=filesystem_of(parent), steps=tuple(steps), free_bytes=free_bytes, free_files=free_files
     )
 
 
@@ -207,4 +203,4 @@ def _rename_folder(trial: Path) -> str | None:
     (trial / "new").mkdir()
     write_bytes(trial / "new" / "inside", b"x")
     os.rename(trial / "new", trial / "final")
-    return None if (trial / "final" / "inside").exists() else "it was not there afterwards"
+    return None if (trial / "final" / "inside").exists() else "it did not exist afterwards"

@@ -83,7 +83,7 @@ class Probe:
             signal.signal(number, self.on_signal)
         for name in LOOKS:
             if self.ends_at - time.time() < RESERVE_S or "SIGTERM" in self.heard:
-                self.report["errors"][name] = "there was no time left to look"
+                self.report["errors"][name] = "there was no time left for this check"
                 continue
             self.save(looking=name)
             try:

@@ -46,31 +46,29 @@ def _probe(probed: Probed) -> Iterator[Judgement]:
     result = probed.result
     if result.error:
         last = next((line for line in reversed(result.output.splitlines()) if line.strip()), "")
-        found = result.error + (f"; its last words: {last}" if last else "")
+        found = result.error + (f"; its last output: {last}" if last else "")
         waited = "waited" in found
-        yield problem(found, "look at what it waited for" if waited else "correct what it names, and probe again")
+        yield problem(found, "check what it waited for" if waited else "correct that, and probe again")
     elif result.report:
         waits = f" after {format_duration(result.pending_s)} in the queue" if result.pending_s is not None else ""
         yield ok(f"job {result.job_id} ran on {result.report.get('host', '?')}{waits}")
     for look, words in probed.told("errors").items():
-        yield warning(f"{look} could not be looked at: {words}")
+        yield warning(f"{look} could not be checked: {words}")
 
 
 def _signal(probed: Probed) -> Judgements:
     result, heard, end = probed.result, probed.told("heard").get("SIGUSR2"), probed.told("end").get("at")
     asked = f"USR2, asked for {result.lead_s:.0f} s before the end,"
     if not isinstance(heard, int | float) or not isinstance(end, int | float):
-        advice = "jobs hand over by the clock instead, which needs the node's clock to be right"
+        advice = "jobs then hand over by the clock, which must be right on the node"
         return warning(f"{asked} never came", advice) if result.report.get("done") else None
     early_s = float(end) - float(heard)
     found = f"{asked} came {early_s:.0f} s before it"
     if early_s < result.lead_s - SIGNAL_SLACK_S:
         lead_s = probed.config.lead_seconds + math.ceil(result.lead_s - early_s)
-        return warning(
-            found, f"set lead_seconds to {lead_s}: what is late is lost to the save", {"lead_seconds": lead_s}
-        )
+        return warning(found, f"set lead_seconds to {lead_s}, so that saves have enough time", {"lead_seconds": lead_s})
     if early_s > result.lead_s + EARLY_SIGNAL_S + SIGNAL_SLACK_S:
-        advice = f"more than the {EARLY_SIGNAL_S} s that Slurm announces: each job ends as much earlier"
+        advice = f"more than Slurm's {EARLY_SIGNAL_S} s: each job ends earlier by as much"
         return warning(found, advice)
     return ok(found + (f"; Slurm may be {EARLY_SIGNAL_S} s early" if probed.executor == "slurm" else ""))
 
@@ -85,10 +83,10 @@ def _failover(probed: Probed) -> Judgements:
     if submits and queue.get("code") == 0:
         return ok("sbatch and squeue work on the node: a job can run a failover tick")
     which, answer = ("squeue", queue) if submits else ("sbatch", submit)
-    found = f"{which} does not work on the node ({answer.get('err') or 'no word'})"
+    found = f"{which} does not work on the node ({answer.get('err') or 'no message'})"
     if not probed.config.relay.failover_tick:
         return ok(found)
-    advice = "set relay.failover_tick to false and keep a controller alive, or have a crontab run `orchestrator tick`"
+    advice = "set relay.failover_tick to false and keep a controller alive, or run `orchestrator tick` from a crontab"
     return warning(found, advice, {"relay.failover_tick": False})
 
 
@@ -136,9 +134,9 @@ def _torch(probed: Probed) -> Judgements:
     if cuda.get("available"):
         devices = [one for one in cuda.get("devices") or [] if isinstance(one, dict)]
         names = ", ".join(f"{one.get('name')} ({sized(one.get('memory_bytes') or 0)})" for one in devices)
-        return ok(f"torch (CUDA {cuda.get('built_for')}) sees {names}{inside}, and computes on it")
+        return ok(f"torch (CUDA {cuda.get('built_for')}) sees {names}{inside} and can use it")
     if not wanted or (probed.executor == "local" and not there):
-        return ok(f"torch computes on the CPU{inside}")
+        return ok(f"torch uses the CPU{inside}")
     if not cuda.get("built_for"):
         why, where = "it is built without CUDA", "build the image" if inside else "install torch"
         advice = f"{where} with CUDA (docs/cluster.md), or set slurm.gpus to 0"
@@ -148,7 +146,7 @@ def _torch(probed: Probed) -> Judgements:
     found = f"slurm.gpus asks for {wanted}, and torch sees none{inside}: {why}"
     if probed.config.command is None:
         return problem(found, advice)
-    return warning(found, f"of the Python that was asked; if your program uses it: {advice}")
+    return warning(found, f"in the Python that was checked; if your program uses it: {advice}")
 
 
 def _why_unseen(probed: Probed) -> str:
@@ -164,7 +162,7 @@ def _why_unseen(probed: Probed) -> str:
         return (
             "charliecloud brings the driver in once, into the image: `ch-fromhost --nvidia IMAGE` on a node with a GPU"
         )
-    return f"`{container.runtime} exec --nv IMAGE nvidia-smi` on such a node says why"
+    return f"`{container.runtime} exec --nv IMAGE nvidia-smi` on such a node shows why"
 
 
 def _major(version: object) -> int:

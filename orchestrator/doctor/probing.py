@@ -138,7 +138,7 @@ class Pursuit:
             return f"it was refused: {outcome.words}"
         if isinstance(outcome, Submitted):
             told.job_id = outcome.job_id
-        self.say(f"job {told.job_id or '?'} is submitted, and may wait for {format_duration(self.wait_s)}")
+        self.say(f"job {told.job_id or '?'} is submitted and may wait {format_duration(self.wait_s)}")
         next_poll_at = submitted_at + 1.0
         gone_at: float | None = None
         while True:
@@ -150,7 +150,7 @@ class Pursuit:
                 return ""
             if told.report and told.pending_s is None:
                 told.pending_s = waited_s
-                self.say(f"job {told.job_id} runs on {told.report.get('host')}, and waits for its signal")
+                self.say(f"job {told.job_id} runs on {told.report.get('host')} and waits for its signal")
             if now >= next_poll_at:
                 next_poll_at = now + QUEUE_S
                 self._poll()
@@ -158,14 +158,14 @@ class Pursuit:
             if gone_at is not None and now - gone_at > self._patience_s():
                 state = self.row.raw_state if self.row is not None else "out of the queue"
                 if not told.report and not output_of(self.job_dir):
-                    return f"the job ended ({state}) and no file of it is seen here: do the nodes see {self.job_dir}?"
-                return f"the job ended ({state}) before it had looked at everything"
+                    return f"the job ended ({state}) and left no file here: check that the nodes see {self.job_dir}"
+                return f"the job ended ({state}) before all checks were done"
             running = bool(told.report) or (self.row is not None and self.row.state is not JobState.PENDING)
             if not running and waited_s > self.wait_s:
-                reason = (self.row.reason or self.row.raw_state) if self.row is not None else "it was never seen there"
+                reason = (self.row.reason or self.row.raw_state) if self.row is not None else "never in the queue"
                 return f"it waited for {format_duration(waited_s)} ({reason}) and was cancelled"
             if waited_s > (told.pending_s or self.wait_s) + told.limit_s + self.visible_within_s:
-                return "it did not end in its time and was cancelled"
+                return "it did not end in time and was cancelled"
             time.sleep(LOOK_S)
 
     def end(self) -> None:

@@ -39,7 +39,7 @@ class SlurmFacts(Frozen):
 
 def _slurmctld(_config: RunConfig, slurm: SlurmFacts) -> Judgement:
     if slurm.conf_missing:
-        found = f"SLURM_CONF names {slurm.conf_missing}, which is not there"
+        found = f"SLURM_CONF names {slurm.conf_missing}, which does not exist"
         return problem(found, "set SLURM_CONF to the site's file, or unset it")
     if slurm.commands_missing:
         found = f"not on PATH: {', '.join(slurm.commands_missing)}"
@@ -48,11 +48,11 @@ def _slurmctld(_config: RunConfig, slurm: SlurmFacts) -> Judgement:
         found = "Slurm's commands are here, but no slurm.conf says which cluster this is"
         return problem(found, 'run this on a login node, set SLURM_CONF, or set executor to "local"')
     if slurm.down:
-        return problem(f"does not answer: {slurm.down}", "wait for the site; a run that is under way loses nothing")
+        return problem(f"does not answer: {slurm.down}", "wait for the site; running runs lose nothing")
     if slurm.queue_error:
         return problem(
             f"the queue cannot be read: {slurm.queue_error}",
-            "a run would see none of its jobs: see what `type squeue` runs here",
+            "a run would see none of its jobs: check `type squeue` here",
         )
     return ok("it answers")
 
@@ -88,18 +88,18 @@ def partition(config: RunConfig, slurm: SlurmFacts, *, lasting: bool = False) ->
     """`lasting`: without what passes by waiting, or what a QOS may allow after all."""
     name, offered = config.slurm.partition, slurm.partitions
     if isinstance(offered, str):
-        advice = "run this again when Slurm has time; sbatch checks the partition too"
-        yield warning(f"sinfo does not tell: {offered}", advice)
+        advice = "run this again later; sbatch checks the partition, too"
+        yield warning(f"sinfo does not answer: {offered}", advice)
         return
     names = ", ".join(row.name for row in offered) or "none"
     if missing := sorted(set(name.split(",") if name else ()) - {row.name for row in offered}):
         what = " and ".join(f'"{one}"' for one in missing)
-        found = f"{what} {'is' if len(missing) == 1 else 'are'} not there"
+        found = f"{what} {'does' if len(missing) == 1 else 'do'} not exist"
         yield problem(found, f"set slurm.partition to one of: {names}")
     judged = [(row, list(_unfit(config, slurm, row, offered, lasting=lasting))) for row in chosen(config, offered)]
     if not judged and not name:
-        advice = f"set slurm.partition to one of these, unless the site chooses by itself: {names}"
-        yield warning("the site has no default one", advice)
+        advice = f"set slurm.partition to one of these, or let the site choose: {names}"
+        yield warning("the site has no default", advice)
     fit = [_fits(row) for row, faults in judged if not faults]
     yield from fit or (fault for _, faults in judged for fault in faults)
 
@@ -155,20 +155,20 @@ def _job_script(_config: RunConfig, slurm: SlurmFacts) -> Judgements:
         return None
     if tried.outcome is None:
         at = tried.words.partition(" to start at ")[2]
-        return ok("Slurm would take it" + (f", and start it at {at}" if at else ""))
+        return ok("Slurm would accept it" + (f", and start it at {at}" if at else ""))
     if isinstance(tried.outcome, SubmitRefused) and tried.outcome.kind == "permanent":
         advice = "correct the slurm section of the config; `orchestrator render` shows the script"
         return problem(f"Slurm refuses it: {tried.words}", advice)
     if isinstance(tried.outcome, Uncertain):
         return warning(f"sbatch --test-only gave no clear answer: {tried.words}", "--probe tells")
-    return warning(f"not now: {tried.words}", "a limit of this moment: a run waits until it passes")
+    return warning(f"not now: {tried.words}", "a temporary limit: a run waits until it passes")
 
 
 def _job_limits(config: RunConfig, slurm: SlurmFacts) -> Judgement:
     limits = slurm.limits
     if not limits.told:
         why = limits.why or "no answer"
-        return ok(f"limits are not told ({why}); they are learned from sbatch's refusals")
+        return ok(f"limits are unknown ({why}); they are learned from sbatch's refusals")
     submitted, running = limits.submitted or "any number of", limits.running or "any number of"
     found, advice = f"{submitted} jobs submitted, {running} running", _too_few_jobs(config, limits)
     sets: dict[str, Any] = {}
@@ -185,17 +185,17 @@ def _too_few_jobs(config: RunConfig, limits: SiteLimits) -> str:
     fewer = "slots" if places == config.slots else "slurm.max_jobs"
     needed = places * (2 if config.relay.queue_ahead else 1)
     if submitted is not None and submitted < places:
-        return f"set {fewer} to {submitted}, or live with {counted(places - submitted, 'job')} refused"
+        return f"set {fewer} to {submitted}, or Slurm refuses {counted(places - submitted, 'job')}"
     if running is not None and running < places:
         return f"{places - running} of {places} jobs will always wait: set {fewer} to {running}"
     if submitted is None:
         return ""
     if submitted < needed:
-        return f"relay.queue_ahead wants {needed}: only {submitted - places} slots can queue ahead"
+        return f"relay.queue_ahead needs {needed} jobs: only {submitted - places} slots can queue ahead"
     if submitted == places and config.relay.failover_tick:
         return (
-            "with as many jobs allowed as run at once, a job cannot submit its successor before it has left the queue: "
-            f"without a controller failover ticks alone settles at {places - 1} of {places} jobs"
+            "your job limit equals the number of slots, and a job can submit its successor only after it has left the "
+            f"queue: without a controller, only {places - 1} of {places} slots continue"
         )
     return f"set slurm.max_jobs to {submitted}" if most is not None and most > submitted else ""
 
@@ -206,7 +206,7 @@ def _walltime_allowed(config: RunConfig, slurm: SlurmFacts) -> Judgements:
         return None
     return problem(
         f"your account or QOS allows {format_duration(wall_s)} a job; slurm.time_limit asks for "
-        f"{format_duration(asked_s)}, and such a job may wait for ever",
+        f"{format_duration(asked_s)}, so the job may never start",
         f'set slurm.time_limit to "{format_duration(wall_s)}", or choose another slurm.qos',
         _shorter(config, slurm),
     )

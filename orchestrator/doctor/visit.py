@@ -51,7 +51,7 @@ def visit(subject: Subject, *, probe: bool, wait_s: float, as_json: bool, out: C
                 PROBED.touch()
             more = examine(PROBE_CHECKS, Probed(facts.config, facts.executor, result))
         else:
-            more = (Finding("probe", Level.WARNING, "it was not sent: the problems above come first"),)
+            more = (Finding("probe", Level.WARNING, "it was not sent, because the problems above come first"),)
         if not as_json:
             out.print()
             show_findings(more, out)
@@ -70,7 +70,7 @@ def visit(subject: Subject, *, probe: bool, wait_s: float, as_json: bool, out: C
             out.print("Recommended for cluster_config.json:", style="bold")
             out.print(json.dumps(values, indent=2), soft_wrap=not out.is_terminal)
         elif result is not None:
-            out.print("The config fits this place as it is.")
+            out.print("The config fits this site.")
         out.print(f"{total(findings)}.")
     if bad := problems_of(findings):
         raise CheckFailed("doctor.problems", checks=", ".join(bad))

@@ -122,12 +122,12 @@ def sharing(there: Sequence[str], places: int, wanted: int) -> str:
         return ""
     here = counted(len(there), "GPU")
     if wanted > len(there):
-        return f"slurm.gpus asks for {wanted}, and this machine has {here}: no slot gets more; set it to {len(there)}."
+        return f"slurm.gpus asks for {wanted}, and this machine has {here}; set it to {len(there)}."
     if places * wanted <= len(there):
         return ""
     return (
         f"{places} slots at a time, of {counted(wanted, 'GPU')} each, share {here} of this machine: each trains more "
-        f"slowly, and a GPU's memory must hold all on it; with slurm.max_jobs at {len(there) // wanted} none shares."
+        f"slowly, and a GPU's memory must hold all its slots; slurm.max_jobs {len(there) // wanted} avoids sharing."
     )
 
 
@@ -268,7 +268,7 @@ def _last_words(job_dir: Path) -> str:
         lines = (job_dir / "supervisor.log").read_text(errors="replace").split("\n")
     except OSError as error:
         return str(error)
-    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
 
 
 def _row(job_dir: Path, record: dict[str, Any]) -> JobRow:

@@ -127,7 +127,7 @@ def parse_limits(
         holds = [own if first is None else first for first, own in zip(of_qos, _limits(limits), strict=True)]
         of_accounts.setdefault(of_account, []).append((holds[0], holds[1], holds[2]))
     if not of_accounts:
-        return SiteLimits(told=False, why="it shows no association of yours")
+        return SiteLimits(told=False, why="it shows no association for you")
     running, submitted, wall_s = (_most(found) for found in zip(*map(_least, of_accounts.values()), strict=True))
     return SiteLimits(told=True, running=running, submitted=submitted, wall_s=wall_s)
 

@@ -292,4 +292,4 @@ def _kill_group(child: subprocess.Popen[bytes]) -> None:
 
 
 def _complaint(name: str, answer: subprocess.CompletedProcess[str]) -> str:
-    return own_words(answer.stderr) or f"{name} ended with {answer.returncode} and no word"
+    return own_words(answer.stderr) or f"{name} ended with {answer.returncode} and no message"

@@ -85,7 +85,7 @@ _JOB_LIMIT = re.compile(r"(?:Assoc|QOS)(?:Max|Min)\w+")
 _POLICY = "Job violates accounting/QOS policy"
 _WAIT = re.compile(
     r"temporarily unable to accept job|inactive or drain|Slurm backup controller|presently disabled"
-    r"|Resource temporarily unavailable|[Uu]nable to contact slurm controller|in standby mode",
+    r"|Resource temporarily unavailable|[Uu]nable to contact slurm controller|in standby mode"
 )
 #: slurm_errno.c's sentences for requests that are as wrong tomorrow.
 _PERMANENT = re.compile(
@@ -225,7 +225,7 @@ def read_submission(returncode: int, stdout: str, stderr: str) -> SubmitOutcome:
         return SubmitRefused(kind="temporary", words=words)
     if _PERMANENT.search(stderr):
         return SubmitRefused(kind="permanent", words=words)
-    return Uncertain(why=words or f"sbatch ended with {returncode} and no word")
+    return Uncertain(why=words or f"sbatch ended with {returncode} and no message")
 
 
 def possible_ids(stdout: str) -> set[str]:
@@ -257,9 +257,9 @@ def _rows(text: str, pattern: re.Pattern[str]) -> list[tuple[str, ...]]:
     rows = [match.groups() for match in pattern.finditer(rest)]
     left = [*pattern.sub("", rest).splitlines(), *(row[-1] for row in rows)]
     if torn := [line for line in left if MARK in line]:
-        raise UnreadableError(f"a row of the answer is none of its columns: {torn[0]!r}")
+        raise UnreadableError(f"a row of the answer does not match its columns: {torn[0]!r}")
     if not headers:
-        raise UnreadableError(f"the answer is something else: {own_words(text)[:SHOWN_CHARS]!r}")
+        raise UnreadableError(f"the answer is unexpected: {own_words(text)[:SHOWN_CHARS]!r}")
     return rows
 
 

@@ -28,9 +28,9 @@ NAMED = 6
 #: So many of the steps that one could go back to are listed.
 _LISTED = 8
 _DONE = {
-    "drop": "dropped: a job that runs saves and ends, and no other follows",
-    "pause": "paused: a job that runs saves and ends, and `orchestrator resume` goes on",
-    "resume": "to go on",
+    "drop": "dropped: a running job saves and ends, and no other follows",
+    "pause": "paused: a running job saves and ends; continue with `orchestrator resume`",
+    "resume": "to continue",
     "priority": "given another priority",
 }
 #: In these states a slot has no use for such a request.
@@ -49,13 +49,13 @@ def ask_slots(run_dir: RunDir, kind: Kind, words: Sequence[str], priority: int |
     states = {slot.index: slot.status for slot in asked.slots}
     wanted = tuple(slot for slot in slots if states[slot] not in _WITHOUT_USE.get(kind, ()))
     if not wanted:
-        is_so = f"it is {states[slots[0]]}" if len(slots) == 1 else "each is over, or is so already"
+        is_so = f"it is {states[slots[0]]}" if len(slots) == 1 else "each is over or already so"
         raise ConfigError("slot.without-use", slots=_named(run.config, slots), kind=kind, why=is_so)
     ask(run_dir.disk, run_dir.requests, kind, now=time.time(), after=asked.requests, slots=wanted, priority=priority)
     verb = "is" if len(wanted) == 1 else "are"
     order = run.config.queue.order
     counts = kind != "priority" or order == "priority"
-    note = "" if counts else f' It counts only where queue.order is "priority"; here it is "{order}".'
+    note = "" if counts else f' It has an effect only if queue.order is "priority"; here it is "{order}".'
     return f"{_named(run.config, wanted)} {verb} {_DONE[kind]}. {_who_does_it(run, run_dir)}{note}"
 
 
@@ -70,8 +70,8 @@ def _as_asked_so_far(run: Run, run_dir: RunDir) -> Ledger:
 
 def _who_does_it(run: Run, run_dir: RunDir) -> str:
     if keeper(run_dir, time.time()) is None:
-        return f"No controller looks after {run.config.run_name} now: `orchestrator start {run.config.run_name}`."
-    return "Its controller has been told."
+        return f"{run.config.run_name} has no controller now: `orchestrator start {run.config.run_name}`."
+    return "Its controller was notified."
 
 
 def slots_named(config: RunConfig, words: Sequence[str]) -> tuple[int, ...]:
@@ -170,24 +170,24 @@ def roll_back_slots(run_dir: RunDir, words: Sequence[str], step: int, *, why: st
     told = []
     for slot, newest, ref, decision in made:
         told.append(
-            f"slot {slot}: the next job goes on from step {ref.step:,} of attempt {ref.attempt}. Until it begins, the "
-            f"newest checkpoints stay: remove {decision} to take it back."
+            f"slot {slot}: the next job continues from step {ref.step:,} of attempt {ref.attempt}. Newer "
+            f"checkpoints stay until it begins: to undo this, remove {decision}."
         )
         if (begun := attempt_numbers(run_dir.slot(slot))[-1]) > newest:
             told.append(
-                f"slot {slot}: attempt {begun} has begun meanwhile. Where it went on from a later step than that, what "
-                "it saves is passed over, too, by the job after it."
+                f"slot {slot}: attempt {begun} has begun meanwhile. If it continued from a later step, the job after "
+                "it skips its checkpoints, too."
             )
     if ledger is None or not any(slot.occupied for slot in ledger.slots if slot.index in slots):
         return "\n".join(told)
     some = " ".join(str(slot) for slot in slots)
     now = f"`orchestrator pause {some} --run {name}` ends it now, and `orchestrator resume {some} --run {name}`"
-    return "\n".join([*told, f"A job that runs goes on until its hand-over, and for nothing: {now} once it has ended."])
+    return "\n".join([*told, f"The running job continues until its hand-over, in vain: {now} once it has ended."])
 
 
 def _more(is_trainer: bool, name: str) -> str:
     what = "training.total_steps" if is_trainer else "params.NAME"
-    return f"have one first: `orchestrator start {name} --set {what}=…`"
+    return f"to continue it, first type `orchestrator start {name} --set {what}=…`"
 
 
 def _newest(run_dir: RunDir, slot: int, step: int) -> tuple[int, CheckpointRef]:

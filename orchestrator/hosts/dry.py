@@ -36,13 +36,13 @@ def dry_start(asked: StartRequest) -> list[str]:
         more, actions = _going_on(asked, executor)
         lines += more
     else:
-        lines += ["", f"the job script of slot 0 ({UNDRAWN} stands for what is drawn by chance when it is submitted):"]
+        lines += ["", f"the job script of slot 0 ({UNDRAWN} stands for a random part):"]
         lines += [*rendered(config, asked.path, 0, os.environ).splitlines(), ""]
         places = config.places
         order = [slot.index for slot in in_turn([Slot(index=slot) for slot in range(config.slots)], turns_of(config))]
         actions, left = [Submit(slot, 0, "") for slot in order[:places]], sorted(order[places:])
-        lines += [f"{slots_words(left)} would wait for room: slurm.max_jobs is {places}"] if left else []
-    return [*lines, *_acts(actions), "Nothing was done."]
+        lines += [f"{slots_words(left)} would wait, because slurm.max_jobs is {places}"] if left else []
+    return [*lines, *_acts(actions), "Nothing was changed."]
 
 
 def _going_on(asked: StartRequest, executor: str) -> tuple[list[str], Sequence[Action]]:
@@ -51,10 +51,10 @@ def _going_on(asked: StartRequest, executor: str) -> tuple[list[str], Sequence[A
     before, wish = load_run(run_dir), read_control(run_dir)
     if has_begun(run_dir):
         check_identity(before.identity, training_identity(config), config, run_dir)
-    notes = [f"run {before.run_id} goes on{'' if config == before.config else ', with its config changed'}"]
+    notes = [f"run {before.run_id} continues{'' if config == before.config else ', with its config changed'}"]
     if (owner := living_owner(run_dir)) is not None and not owner.passes:
         waiting = waiting_for_start(load_ledger(run_dir, before.run_id), before.config.slots)
-        told = f"would tell {owner} to go on with {slots_words(waiting)}"
+        told = f"would ask {owner} to continue {slots_words(waiting)}"
         is_told = waiting and config == before.config and wish.wish == "run"
         return [*notes, told if is_told else f"would be refused: {owner} has this run"], ()
     run = before.model_copy(update={"config": config, "executor": executor})
@@ -65,7 +65,7 @@ def _going_on(asked: StartRequest, executor: str) -> tuple[list[str], Sequence[A
     if controller.over and not is_paused(controller.ledger):
         notes.append(already_finished(config))
     if (error := queue.poll().error) is not None:
-        notes.append(f"the queue cannot be seen ({error}): nothing would be submitted until it can")
+        notes.append(f"the queue does not answer ({error}): nothing would be submitted until it does")
     return notes, actions
 
 
@@ -84,7 +84,7 @@ def _words(action: Action) -> str:
             without = f", not on {', '.join(exclude)}" if exclude else ""
             return f"would submit a job for slot {slot} (attempt {attempt}{behind}{without})"
         case HandOver(slot=slot, job_id=job_id):
-            return f"would ask job {job_id or '(id not known)'} of slot {slot} to save and exit"
+            return f"would ask job {job_id or '(id unknown)'} of slot {slot} to save and exit"
         case Cancel(slot=slot, job_id=job_id, why=why):
             return f"would cancel job {job_id} of slot {slot}: {why}"
         case Abort(slot=slot, attempt=attempt, why=why):

@@ -63,12 +63,12 @@ class Hook:
             return
         self._waiting = [one for one in self._waiting if not one.done()]
         if len(self._waiting) > self._most_waiting:
-            self._say(f"notify: {kind} was not told: {self._most_waiting} events wait already")
+            self._say(f"notify: {kind} was not sent: {self._most_waiting} events already wait")
             return
         try:
             self._waiting.append(self._pool.submit(self._tell, kind, {**facts, "at": time.time()}))
         except RuntimeError:  # login nodes limit how many threads a user may have; the pool keeps it
-            self._say(f"notify: {kind} must wait: the system gives no thread for it now")
+            self._say(f"notify: {kind} must wait: the system allows no new thread now")
 
     def close(self) -> None:
         """Wait until everything is told, a bounded time. It may be called again afterwards."""
@@ -76,7 +76,7 @@ class Hook:
         for one in late:
             one.cancel()
         if late:
-            self._say(f"notify: {len(late)} events were not told, the command takes too long")
+            self._say(f"notify: {len(late)} events were not sent, because the command takes too long")
 
     def _tell(self, kind: str, facts: dict[str, Any]) -> None:
         if complaint := self._run_command(kind, facts):

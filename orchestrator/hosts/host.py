@@ -93,7 +93,7 @@ def start(asked: StartRequest, out: Console) -> None:
                     except LeaseLost:
                         if (owner := lease.passed_by()) is None:
                             raise
-                    display.note(f"this process was held up, and {owner} looked after the run: going on")
+                    display.note(f"this process was suspended, and {owner} took over the run: continuing")
                     lease = Lease.take_patiently(run_dir, lease.owner.command)
                     controller = make_controller(run, run_dir, lease, display.say, hook, board.write)
     finally:
@@ -204,7 +204,7 @@ def hand_to_living_owner(asked: StartRequest) -> bool:
         return False
     now = time.time()
     write_control(run_dir, "run", now=now, by="start", until=asked.until(now))
-    does = [f"{name} goes on with {slots_words(waiting)}"] if waiting else []
+    does = [f"{name} continues {slots_words(waiting)}"] if waiting else []
     if (until := asked.until(now)) is not None:
         does.append(f"{name} stops at {clock(until, now)}, with every job saved")
     elif before.until is not None:
@@ -291,9 +291,9 @@ def already_finished(config: RunConfig) -> str:
     """What to say where `start` finds every slot finished, and nothing more to do for any."""
     again = f"`orchestrator start {config.run_name} --set"
     if config.command is None:
-        return f"{config.run_name} is finished. More steps make it go on: {again} training.total_steps=…`."
+        return f"{config.run_name} is finished. To train further, add steps: {again} training.total_steps=…`."
     how = "other params or another command"
-    return f"{config.run_name} is finished. A slot goes on if it is given {how}: {again} params.NAME=…`."
+    return f"{config.run_name} is finished. To continue a slot, give it {how}: {again} params.NAME=…`."
 
 
 def report_failures(ledger: Ledger, name: str) -> None:

@@ -126,9 +126,9 @@ class NoticeWatch:
             except UnusableError as error:
                 troubles.append(f"{cloud}: {error}")
             except OSError as error:
-                self._say_once(f"the jobs could not be told of a notice ({error.strerror or error}); trying again")
+                self._say_once(f"jobs could not be told of a notice ({error.strerror or error}); trying again")
                 return False
-        self._say_once(f"no preemption notice can be seen: {'; '.join(troubles)}. It is asked again and again")
+        self._say_once(f"no preemption notice can be read: {'; '.join(troubles)}; trying again")
         return False
 
     def _say_once(self, line: str) -> None:
@@ -144,7 +144,7 @@ def notice_of(cloud: Cloud, environ: Mapping[str, str]) -> str:
         address, asked = f"http://{host}" if host else _ADDRESS, {"Metadata-Flavor": "Google"}
         status, text, flavor = _request(address, "GET", "/computeMetadata/v1/instance/preempted", asked)
         if status != http.client.OK or flavor != "Google" or text not in {"TRUE", "FALSE"}:
-            raise UnusableError(f"it answered with status {status} and not with TRUE or FALSE")
+            raise UnusableError(f"it answered with status {status} instead of TRUE or FALSE")
         return "Google Cloud takes this machine away within 30 s" if text == "TRUE" else ""
     address = environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or _ADDRESS
     asked = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_S)}
@@ -168,7 +168,7 @@ def _action_of(text: str) -> str:
         value = None
     action = value.get("action") if isinstance(value, dict) else None
     if action not in {"terminate", "stop", "hibernate"}:
-        raise UnusableError("its answer is no notice that is documented")
+        raise UnusableError("its answer is not a documented notice")
     return f"AWS takes this machine away ({action} at {printable(str(value.get('time', '')))[:WORDS_CHARS]})"
 
 
@@ -177,7 +177,7 @@ def _request(address: str, method: str, path: str, headers: Mapping[str, str]) -
     try:
         where = urlsplit(address)
         if where.scheme != "http" or not where.hostname:
-            raise UnusableError(f"{printable(address)[:WORDS_CHARS]} is no http:// address")
+            raise UnusableError(f"{printable(address)[:WORDS_CHARS]} is not an http:// address")
         connection = http.client.HTTPConnection(where.hostname, where.port, timeout=TIMEOUT_S)
         try:
             connection.request(method, where.path.rstrip("/") + path, headers=dict(headers))

@@ -75,7 +75,7 @@ def stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None, out: Console)
             waited_s = time.monotonic() - asked_at
             if silent_s > SILENCE_TOLD_S and waited_s > WAKE_S and not told and not owner.passes:
                 told = True
-                display.note(f"{owner} is silent; it is taken for gone after {TTL_S:.0f} s, and the stop goes on here")
+                display.note(f"{owner} is silent; after {TTL_S:.0f} s the stop continues here")
             if time.monotonic() > give_up_at and silent_s < DOUBTFUL_S:
                 raise LeaseHeld("stop.not-yet", number=wish.number, owner=owner, name=name)
             display.shown()
@@ -140,7 +140,7 @@ def after_stop(view: RunView) -> str:
     """Where everything stands, in a sentence that does not grow with the slots."""
     name = view.run_name
     if view.state == "finished":
-        return f"{name} is finished. Nothing is left to stop."
+        return f"{name} is finished; there is nothing to stop."
     done = sum(slot.state == "finished" for slot in view.slots)
     finished = f" with {done} of {len(view.slots)} slots finished" if done else ""
-    return f"{name} is stopped{finished}. Go on with `orchestrator start {name}`."
+    return f"{name} is stopped{finished}. Continue with `orchestrator start {name}`."

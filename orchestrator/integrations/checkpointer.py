@@ -56,7 +56,7 @@ class Checkpointer:
         """
         for name, value in values.items():
             if name in RESERVED:
-                raise ValueError(f'"{name}" is the report\'s own: tell it under another name')
+                raise ValueError(f'"{name}" is reserved in reports: use another name')
             with contextlib.suppress(TypeError, ValueError, RuntimeError):  # a tensor of several values is no number
                 number = float(value)
                 self._told[name] = number if math.isfinite(number) else str(number)  # JSON has no such numbers

@@ -128,7 +128,7 @@ class _Packer:
         if isinstance(value, gymnasium.Env):
             return {"env": self.layers(value)}
         kind = f"{type(value).__module__}.{type(value).__name__}"
-        raise TypeError(f"{where} is a {kind}, which cannot be saved as it stands")
+        raise TypeError(f"{where} is a {kind}, which cannot be saved")
 
 
 class _Unpacker:
@@ -141,7 +141,7 @@ class _Unpacker:
         """As `restore_env`."""
         layers = list(_layers(env))
         if len(layers) != len(state):
-            raise ValueError(f"the saved environment has {len(state)} layers, and this one {len(layers)}")
+            raise ValueError(f"the saved environment has {len(state)} layers, but this one has {len(layers)}")
         for layer, values in zip(layers, state, strict=True):
             for name, packed in values.items():
                 setattr(layer, name, self._unpacked(packed, getattr(layer, name, None)))
@@ -169,7 +169,7 @@ class _Unpacker:
         if kind == "enum":
             module, name, key = inner
             if (members := _named(module, name)) is None:
-                raise ValueError(f"the saved environment has a {module}.{name}, and this one does not know it")
+                raise ValueError(f"the saved environment has a {module}.{name}, which is unknown here")
             return members[key] if isinstance(key, str) else members(key)
         if kind == "float":
             return float(inner)

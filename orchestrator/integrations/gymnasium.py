@@ -89,7 +89,7 @@ def as_jpeg(pixels: np.ndarray) -> bytes:
     """A picture [H, W, 3 or 1] or [H, W], uint8, small enough for a batch. Errors: ValueError, TypeError."""
     pixels = pixels[..., 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels
     if pixels.ndim not in (2, 3) or pixels.dtype != np.uint8:
-        raise ValueError('it draws no picture: make it with render_mode="rgb_array"')
+        raise ValueError('it renders no picture: create it with render_mode="rgb_array"')
     image = Image.fromarray(np.ascontiguousarray(pixels[..., :3] if pixels.ndim == 3 else pixels))
     side = min(MOST_PIXELS, max(image.size))
     while True:

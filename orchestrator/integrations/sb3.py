@@ -115,7 +115,7 @@ class HandOver(BaseCallback):
 
     def _episodes(self) -> list[Any] | None:
         """Where each environment is; None where that cannot be said."""
-        why = "its environments are in other processes, or in a wrapper with a state of its own"
+        why = "its environments are in other processes, or a wrapper has its own state"
         base = _in_process(self.training_env)
         try:
             if base is not None:

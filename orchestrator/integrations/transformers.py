@@ -42,8 +42,8 @@ class HandOver(TrainerCallback):
         """
         if trainer.args.load_best_model_at_end:
             raise ValueError(
-                "load_best_model_at_end cannot be kept: checkpoints become the job's, and old ones go; leave it out, "
-                "and save the best model yourself"
+                "load_best_model_at_end is not supported, because old checkpoints are removed: leave it out, and save "
+                "the best model yourself"
             )
         self._trainer = trainer
         start, args = self._keeper.start, trainer.args

@@ -205,7 +205,7 @@ def with_known_experiments(config: RunConfig, run_dir: RunDir) -> tuple[RunConfi
     if not kept:
         return config, ()
     which = ", ".join(kept[:NAMED]) + (f" and {len(kept) - NAMED} more" if len(kept) > NAMED else "")
-    return config, (f"the config does not name {which}: they go on, and `orchestrator drop` ends them.",)
+    return config, (f"the config no longer names {which}: they continue; to end them, use `orchestrator drop`.",)
 
 
 def make_shared(folder: Path) -> None:

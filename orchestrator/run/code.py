@@ -28,7 +28,7 @@ def package_folder(name: str) -> Path:
     """Where an installed package lives, without importing it."""
     spec = importlib.util.find_spec(name)
     if spec is None or not spec.submodule_search_locations:
-        raise FileNotFoundError(f"the installation lacks the package {name}; install Anchorleg's checkout again")
+        raise FileNotFoundError(f"the installation lacks the package {name}; reinstall Anchorleg from its checkout")
     return Path(next(iter(spec.submodule_search_locations)))
 
 

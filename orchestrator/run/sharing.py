@@ -114,7 +114,7 @@ def troubles(run_dir: RunDir) -> list[str]:
     try:
         return list(_others_above(run_dir.path))
     except OSError as error:
-        return [f"{error.filename or run_dir.path} cannot be looked at ({error.strerror}). Ask its owner."]
+        return [f"{error.filename or run_dir.path} cannot be read ({error.strerror}). Ask its owner."]
 
 
 def _others_above(folder: Path) -> Iterator[str]:
@@ -124,7 +124,7 @@ def _others_above(folder: Path) -> Iterator[str]:
             return
         status = os.stat(place)
         if status.st_uid not in {0, os.geteuid(), NOBODY}:
-            who = f"{_account(status.st_uid)}, whose it is,"
+            who = f"its owner {_account(status.st_uid)}"
         elif place == folder or status.st_mode & stat.S_ISVTX:
             continue  # our own run folder is closed by `start`
         elif status.st_mode & stat.S_IWOTH:
@@ -135,8 +135,8 @@ def _others_above(folder: Path) -> Iterator[str]:
             continue
         mode = stat.S_IMODE(status.st_mode)
         yield (
-            f"{who} can put something else in the place of what lies in {place} (mode {mode:o}), and "
-            "have it run as you. Choose a run_dir below a folder that is yours alone to write, or trust them."
+            f"{who} can replace the contents of {place} (mode {mode:o}), and jobs would run it as you. "
+            "Choose a run_dir below a folder that only you can write to, or trust them."
         )
         return
 

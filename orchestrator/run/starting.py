@@ -202,9 +202,9 @@ def with_world_size(asked: StartRequest) -> StartRequest:
     config, count = asked.config, asked.config.slots
     has_seeds = config.trains and config.experiments is None
     seeds = " (slot k with seed + k)" if has_seeds else ""
-    many = "1 slot" if count == 1 else f"{count} slots, that is {count} jobs at once"
+    many = "1 slot" if count == 1 else f"{count} slots, so {count} jobs at once"
     if count > 1 and config.trains and resolve(config.training).group.ways:
-        how = f"; each trains{seeds}, and learns from what the others did too (training.group)"
+        how = f"; each trains{seeds} and also learns from the others (training.group)"
     else:
         how = f"; each trains on its own{seeds}" if count > 1 else ""
     return replace(asked, notes=(*asked.notes, f"--ddp-world-size {count}: {many}{how}."))

@@ -68,7 +68,7 @@ def template_text(name: str) -> str:
     for folder in (package / "templates", package.parent / "templates"):
         if (folder / name).is_file():
             return (folder / name).read_text(encoding="utf-8")
-    raise FileNotFoundError(f"the installation lacks its template {name}; install Anchorleg's checkout again")
+    raise FileNotFoundError(f"the installation lacks its template {name}; reinstall Anchorleg from its checkout")
 
 
 def sbatch_lines(slurm: SlurmSection) -> Raw:

@@ -18,9 +18,9 @@ from orchestrator.screens.timeline import clock, sentence
 #: What fits a screen under the facts.
 EVENTS_SHOWN = 15
 _WISHES = {
-    "run": "the run is to go on",
-    "stop": "the run is to stop once its jobs have saved",
-    "stop-now": "the run is to stop at once",
+    "run": "the run should continue",
+    "stop": "the run should stop once its jobs have saved",
+    "stop-now": "the run should stop at once",
 }
 
 
@@ -97,26 +97,26 @@ def withheld(slot: Slot, shown: SlotView, view: RunView, now: float) -> str:
     if shown.state == "stopped":
         return shown.why or "the run was stopped"
     if view.controller is None:
-        return "no controller looks after the run"
+        return "the run has no controller"
     if view.stale is not None and view.stale.free_bytes is not None:
         return "the run folder's disk has no room, and what is submitted must be written down first"
     if view.blind_since is not None:
-        return f"the queue has not been seen since {clock(view.blind_since, now)}: {view.blind_error}"
+        return f"the queue has not answered since {clock(view.blind_since, now)}: {view.blind_error}"
     if slot.not_before > now:
         left = format_duration(slot.not_before - now)
-        return f"{slot.why or 'after a failure there is a pause'}; until {clock(slot.not_before, now)} ({left} more)"
-    return slot.why or "nothing is in its way: it is submitted at the next look"
+        return f"{slot.why or 'it waits after a failure'}; until {clock(slot.not_before, now)} ({left} more)"
+    return slot.why or "nothing prevents it: it is submitted at the next look"
 
 
 def _run_facts(view: RunView, now: float) -> list[str]:
     looked = f"the controller last looked at {clock(view.written_at, now)}" if view.written_at else "never looked at"
     until = f" until {clock(view.until, now)}" if view.until is not None else ""
-    wish = f"{_WISHES.get(view.wish, view.wish)}{until} (`{view.wished_by or 'start'}` was the last word)"
-    facts = [f"{looked} ({view.controller or 'nobody looks now'})", wish]
+    wish = f"{_WISHES.get(view.wish, view.wish)}{until} (last command: `{view.wished_by or 'start'}`)"
+    facts = [f"{looked} ({view.controller or 'none now'})", wish]
     if view.stale is not None:
         facts.append(stale_words(view.stale, now, view.run_dir))
     if view.blind_since is not None:
-        facts.append(f"the queue has not been seen since {clock(view.blind_since, now)}: {view.blind_error}")
+        facts.append(f"the queue has not answered since {clock(view.blind_since, now)}: {view.blind_error}")
     return facts + [f"node {node.node} is avoided until {clock(node.until, now)}" for node in view.excluded_nodes]
 
 
@@ -125,7 +125,7 @@ def _slot_facts(slot: Slot, shown: SlotView, now: float) -> list[str]:
     failures = f"{counted(slot.failures, 'failure')} in a row"
     facts = [f"{jobs}; {failures} ({shown.failure_budget} stop the slot)"]
     if shown.checkpoint_step is not None:
-        facts.append(f"its newest checkpoint is of step {shown.checkpoint_step:,}")
+        facts.append(f"its newest checkpoint is from step {shown.checkpoint_step:,}")
     for attempt in slot.attempts:
         if attempt.verdict is None or attempt.live:
             facts += [_submission_fact(attempt, submission, now) for submission in attempt.submissions]

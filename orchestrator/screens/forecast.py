@@ -115,10 +115,10 @@ def cost_words(cost: Cost | None, per_hour: float) -> str:
     """One line for people."""
     price = f"at {per_hour:g} an hour"
     if cost is None:
-        return f"{price}: no running slot has told how fast it is yet"
+        return f"{price}: no running slot has reported its speed yet"
     words = f"{price} and {cost.steps_per_s:,.1f} steps/s: {number(MANY_STEPS)} steps ≈ {cost.per_million_steps:,.2f}"
     if cost.left_s is not None and cost.left is not None:
-        words += f"; the {number(cost.left_steps)} that are left ≈ {cost.left:,.2f} (in {span(cost.left_s)})"
+        words += f"; the remaining {number(cost.left_steps)} ≈ {cost.left:,.2f} (in {span(cost.left_s)})"
     if cost.others:
-        words += f"; not in it: {counted(cost.others, 'slot')} with more to do and no measured rate now"
-    return f"{words}; restarts and idle time come on top"
+        words += f"; not included: {counted(cost.others, 'slot')} with more to do and no measured rate now"
+    return f"{words}; restarts and idle time cost extra"

@@ -69,7 +69,7 @@ def show_logs(
         if printer.has_spoken:
             return
         if current is None:
-            print(f"slot {slot} has no job output yet; it is {state} (`orchestrator explain {slot}` says why).")
+            print(f"slot {slot} has no job output yet; it is {state} (see `orchestrator explain {slot}`).")
         else:
             print(f"the newest job of slot {slot} has printed nothing so far ({current}); the slot is {state}.")
 

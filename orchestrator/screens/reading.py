@@ -47,7 +47,7 @@ WRITING_S = 5.0
 _GOES_ON = frozenset({"running", "stopping", "no controller"})
 #: An attempt's own report is missing while it starts; those of so many before it stand in.
 ATTEMPTS_BACK = 3
-UNUSABLE = "its progress.json is not used: it must hold three whole numbers, step, total and checkpoint_step"
+UNUSABLE = "its progress.json is ignored: it must contain three whole numbers, step, total and checkpoint_step"
 
 
 class Keeper(NamedTuple):
@@ -201,7 +201,7 @@ def _slot_view(slot: Slot, run: Run, run_dir: RunDir, around: Around) -> SlotVie
         }
     )
     if (not around.alive or around.stale) and _has_ended(run_dir, slot.index, attempt.number, live.token):
-        return view.model_copy(update={"why": "its job has ended since, and nobody has looked", "ends_at": None})
+        return view.model_copy(update={"why": "its job has ended, and no controller has looked since", "ends_at": None})
     return _with_rate(view, slot, run, progress, around.now)
 
 

@@ -56,10 +56,10 @@ def situation(slot: Slot, around: Around) -> Situation:
     live = live_submission(attempt)
     found = _with_job(slot, attempt, live, around) if attempt and live else _without_job(slot, around)
     if not around.alive and found.state not in OVER:
-        nobody = f"no controller looks after this run now: `orchestrator start {around.run_name}`"
+        nobody = f"this run has no controller now: `orchestrator start {around.run_name}`"
         return Situation(found.state, found.why, nobody, found.reason, found.kind)
     if around.full and found.state == "waiting":
-        return Situation(found.state, found.why, "a job is submitted when there is room on the disk")
+        return Situation(found.state, found.why, "a job is submitted once the disk has room")
     return found
 
 
@@ -88,9 +88,9 @@ def _without_job(slot: Slot, around: Around) -> Situation:
         case SlotStatus.DROPPED:
             return Situation("dropped", slot.why, f"its files stay; {resume} goes on with it")
         case SlotStatus.BEHIND:
-            return Situation("behind", slot.why, "others were better" if slot.rungs else "it was never measured")
+            return Situation("behind", slot.why, "others were better" if slot.rungs else "it reported no metric")
     if around.wish != "run":
-        return Situation("stopped", slot.why, f"{go_on} goes on with it")
+        return Situation("stopped", slot.why, f"{go_on} continues it")
     if slot.index >= around.slots:
         return Situation("stopped", "the run has fewer slots now", "its files stay where they are")
     if slot.not_before > around.now:
@@ -117,8 +117,8 @@ def _with_job(slot: Slot, attempt: Attempt, live: Submission, around: Around) ->
         case SubmissionState.SUBMITTED:
             return Situation("submitted", slot.why or live.note, NOT_SEEN_YET)
         case SubmissionState.UNCERTAIN:
-            why = slot.why or live.note or "the last submission gave no clear answer"
-            return Situation("uncertain", why, "it is looked for in the queue before anything else is submitted")
+            why = slot.why or live.note or "the last submission got no clear answer"
+            return Situation("uncertain", why, "the controller first looks for it in the queue")
         case _:
             return Situation(live.state.shown, slot.why, "it is handed to the scheduler now")
 
@@ -126,47 +126,47 @@ def _with_job(slot: Slot, attempt: Attempt, live: Submission, around: Around) ->
 def _decided(blind: Blind, around: Around) -> str:
     """What becomes of a job that is not seen, and when."""
     if blind.proven_at is None:
-        return "nothing is submitted until it is seen again, or proven to be over"
+        return "nothing is submitted until it is seen again or its end is proven"
     by = clock(max(blind.proven_at, around.now) + around.look_s, around.now)
-    return f"decided by {by} at the latest, unless the job gives a sign of life; nothing is submitted before"
+    return f"decided by {by} at the latest, unless the job shows a sign of life; nothing is submitted before"
 
 
 def _seen(slot: Slot, attempt: Attempt, seen: Seen, after: str) -> Situation:
     match seen.state:
         case JobState.RUNNING if seen.raw_state in {"SUSPENDED", "STOPPED"}:
-            return Situation("suspended", "Slurm has suspended it: its program stands still until it is resumed", after)
+            return Situation("suspended", "Slurm has suspended it: its program pauses until it is resumed", after)
         case JobState.RUNNING if attempt.asked_to_hand_over_at is not None:
             return Situation("handing over", slot.why, f"it saves and ends; {after}")
         case JobState.RUNNING if attempt.aborted_at is not None:
-            why = "its program reported nothing new for so long that it is ended; its stacks go to the job's .err"
+            why = "its program has been silent for too long and is ended; its stacks go to the job's .err"
             return Situation("stalled", why, after)
         case JobState.RUNNING if attempt.claimed_by is None:
-            return Situation("starting", slot.why, "its program begins")
+            return Situation("starting", slot.why, "its program starts")
         case JobState.RUNNING:
             return Situation("running", slot.why, after)
         case JobState.PENDING:
             boots = PendingReason("waits", f"waits: its node {seen.node} is being started")
             reason = boots if seen.raw_state == BOOTING else reason_of(seen.reason, seen.partition)
             then = {
-                "waits": "it starts as soon as Slurm lets it",
-                "person": "it is left alone until a person has acted",
-                "for ever": "it is taken out of the queue",
+                "waits": "it starts as soon as Slurm allows",
+                "person": "it stays as it is until you act",
+                "for ever": "it is cancelled",
             }[reason.kind]
             return Situation("pending", reason.words, then, seen.reason, reason.kind)
         case JobState.ENDING | JobState.ENDED:
             return Situation(str(seen.state), slot.why, f"Slurm cleans up after it; {after}")
         case _:
             word = seen.raw_state.lower()
-            return Situation(word, f"a state that this program does not know: {seen.raw_state}", "nothing is changed")
+            return Situation(word, f"an unknown state: {seen.raw_state}", "nothing is changed")
 
 
 def _after(slot: Slot, around: Around) -> str:
     """What follows the job that is there."""
     if slot.status is not SlotStatus.ACTIVE:
-        return f"no other follows it: {slot.why or slot.status}"
+        return f"no other job follows: {slot.why or slot.status}"
     if around.wish == "run" and slot.index < around.slots:
         successor = live_submission(slot.successor)
         if successor is not None:
             return f"job {successor.job_id or '(being submitted)'}, queued behind it, takes over"
         return "the next job is submitted when it ends"
-    return "no job follows it: the run is being stopped"
+    return "no job follows, because the run is being stopped"

@@ -108,7 +108,7 @@ def about(view: RunView, now: float) -> list[tuple[str, bool]]:
     if view.controller is not None:
         lines.append((f"controller: {view.controller}{looked}", view.stale is not None))
     elif view.state in {"no controller", "stopping"}:
-        go_on = f"take it up again with `orchestrator start {view.run_name}`"
+        go_on = f"continue with `orchestrator start {view.run_name}`"
         lines.append((f"no controller{looked}; {go_on}", True))
         is_at_work = any(slot.job_id and not slot.why for slot in view.slots)
         if view.failover_tick and view.written_at is not None and is_at_work:
@@ -121,7 +121,7 @@ def about(view: RunView, now: float) -> list[tuple[str, bool]]:
         lines.append((f"until {clock(view.until, now)} (in {left}): then every job saves and ends", False))
     if view.blind_since is not None:
         since = f"{clock(view.blind_since, now)} ({ago(now - view.blind_since)})"
-        lines.append((f"blind since {since}: {view.blind_error}; nothing is submitted meanwhile", True))
+        lines.append((f"blind since {since}: {view.blind_error}; nothing is submitted until it answers", True))
     lines += [(line, False) for line in _queue_lines(view)]
     for node in view.excluded_nodes:
         deaths = f"{counted(node.deaths, 'job')} died early on it"

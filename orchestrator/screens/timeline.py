@@ -63,7 +63,7 @@ def _ended(event: Event, now: float) -> str:
     if step is not None:
         words += f" at step {step:,.0f}"
         if saved is not None and saved < step:
-            words += f"; {step - saved:,.0f} steps after its last save are done again"
+            words += f"; {step - saved:,.0f} steps after its last save will be repeated"
     elif saved is not None:
         words += f"; its last save is of step {saved:,.0f}"
     at, ended_at = _number(event, "at"), _number(event, "ended_at")
@@ -94,33 +94,33 @@ def end_words(verdict: str, cause: str) -> str:
 
 def _sighted(event: Event, _now: float) -> str:
     blind_s = _number(event, "blind_s")
-    return "the queue is seen again" + (f", after {format_duration(blind_s)}" if blind_s is not None else "")
+    return "the queue answers again" + (f", after {format_duration(blind_s)}" if blind_s is not None else "")
 
 
 def _excluded(event: Event, now: float) -> str:
     until = _number(event, "until")
     ends = f" until {clock(until, now)}" if until is not None else ""
-    return f"no job of this run goes to node {event.get('node')}{ends}: jobs died early on it"
+    return f"this run avoids node {event.get('node')}{ends}, because jobs died early on it"
 
 
 def _requested(event: Event, _now: float) -> str:
     what, value = event.get("what"), event.get("value")
     if what == "add":
-        return f"a person added {value}"
-    return f"a person asked to {what} it" if what != "priority" else f"a person gave it the priority {value}"
+        return f"{value} was added"
+    return f"{what} was requested" if what != "priority" else f"its priority was set to {value}"
 
 
 #: What the controller writes into its log, by kind: a sentence, and the usual reason where the event has none.
 _PLAIN: Mapping[str, tuple[str, str]] = {
-    "adopted": ("found {job} in the queue or at work, which the ledger did not know: taken in", ""),
+    "adopted": ("found {job} in the queue or running, unknown to the ledger: adopted", ""),
     "asked to hand over": ("asked {job} to save and end", ""),
-    "blind": ("the queue could not be seen: {why}", "no answer"),
+    "blind": ("the queue did not answer: {why}", "no answer"),
     "cancelled": ("cancelled {job}: {why}{complaint}", "no longer needed"),
     "given up": ("stopped the slot: {why}", "its job can never run"),
-    "nodes forgiven": ("no node is avoided any more: {why}", "too few are left"),
+    "nodes forgiven": ("no node is avoided now: {why}", "too few are left"),
     "not accepted": ("{job} was not accepted after all: {why}", "the scheduler does not know it"),
-    "put off": ("another job is tried later: {why}", "this one can never run"),
-    "revived": ("{job} is there after all: taken back in", ""),
+    "put off": ("another job will be tried later: {why}", "this one can never run"),
+    "revived": ("{job} exists after all: adopted again", ""),
     "stalled": ("{job} is told to print its stacks and end: {why}", "no new report"),
 }
 #: Those that say more.

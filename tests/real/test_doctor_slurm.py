@@ -72,7 +72,7 @@ def test_a_good_place_is_found_good_and_left_as_it_was(slurm: SlurmCluster, new_
     assert {one["level"] for check, one in found.items() if check not in MEASURED} == {"ok"}, done.out
     assert levels(value) <= {"ok", "warning"}, done.out
     assert found["partition"]["found"].startswith("gpu is up: no time limit, 4 nodes")
-    assert "Slurm would take it, and start it at 20" in found["job script"]["found"]
+    assert "Slurm would accept it, and start it at 20" in found["job script"]["found"]
     assert left_behind(relay) == []
     assert not relay.run_dir.exists()
     assert {row.job_id for row in slurm.jobs()} <= before
@@ -216,7 +216,7 @@ def test_the_signal_comes_by_the_clock_and_the_config_follows(slurm: SlurmCluste
     assert found["signal"]["level"] == "ok", found["signal"]
     assert "asked for 120 s before the end, came" in found["signal"]["found"]
     assert found["program"]["level"] == "ok"
-    assert found["GPU"]["found"] == "torch computes on the CPU"
+    assert found["GPU"]["found"] == "torch uses the CPU"
     assert value["recommended"] == {}
     slurm.wait_until_empty()
     assert left_behind(relay) == []

@@ -77,7 +77,7 @@ def test_jobs_go_on_by_themselves_to_the_end(private_slurm: PrivateSlurm, new_re
     for slot in (0, 1):
         relay.assert_exactly_once(60, slot)
         assert relay.attempts(slot) == [0, 1, 2]
-    assert "this job looks what is due" in said(relay)
+    assert "this job runs a tick" in said(relay)
     assert "slot 0: submitted attempt 1 as job" in (relay.run_dir / "controller.log").read_text()
     slurm.wait_until_empty()
     assert set(ends(slurm, relay)) == {"COMPLETED"}
@@ -94,14 +94,14 @@ def test_with_a_living_controller_and_where_it_is_not_wanted_no_job_ticks(
     hurry(living, 5.0)  # its controller polls twice a second, and writes each time
     done = living.run("start")
     assert done.code == 0, done.words
-    assert "looks what is due" not in said(living)
+    assert "this job runs a tick" not in said(living)
 
     relay = left_alone(new_relay, slurm, total=60, relay={"failover_tick": False})
     relay.hand_over()
     slurm.wait_until_empty()
 
     assert relay.attempts() == [0]
-    assert "looks what is due" not in said(relay)
+    assert "this job runs a tick" not in said(relay)
 
 
 @pytest.mark.long

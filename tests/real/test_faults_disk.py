@@ -13,7 +13,7 @@ from slurm_relay import on_slurm
 pytestmark = pytest.mark.slurm
 
 #: Whether the job's error output found room, nobody can say before.
-CAUSES = ("no space left on the disk", "it left no word, and the disk is full")
+CAUSES = ("no space left on the disk", "it left no message, and the disk is full")
 
 
 @pytest.mark.long

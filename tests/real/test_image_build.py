@@ -102,7 +102,7 @@ def test_a_run_trains_in_the_image_and_the_doctor_looks_into_it(image: Path, new
     found = {finding["check"]: finding["found"] for finding in json.loads(seen.out)["findings"]}
     assert "container" in found
     assert "torch 2.13.0+cpu" in found["program"]
-    assert found["GPU"] == "torch computes on the CPU in the container"
+    assert found["GPU"] == "torch uses the CPU in the container"
     assert seen.code == 0, seen.words
     assert done.code == 0, done.words + done.out
     assert relay.status()["slots"][0]["checkpoint_step"] == 400

@@ -73,7 +73,7 @@ def test_the_users_other_jobs_are_left_alone_but_counted(private_slurm: PrivateS
 
     for slot in (0, 1):
         relay.assert_exactly_once(50, slot)
-    assert_waited_for_room(seen, "4 of 4 jobs (slurm.max_jobs) are taken by slot 0, and by 3 other jobs of yours")
+    assert_waited_for_room(seen, "4 of 4 (slurm.max_jobs) are taken by 1 slot and 3 other jobs of yours")
     left = sorted(row.state for row in slurm.squeue())
     assert left == ["PENDING", "RUNNING"]  # the rest of the array
 

@@ -121,7 +121,7 @@ class Run:
         if ended is not None and ended["code"] != HANDED_OVER:
             return f"the job before it ended with {ended['code']}"
         if ended is not None and ended.get("terminated"):
-            return "the job before it was told to end, and it is not known by whom"
+            return "the job before it got a SIGTERM from an unknown sender"
         if ended is not None or server.entry(self.node, before, "claim") is None:
             self.watched_since = float("-inf")
             return None
@@ -132,8 +132,8 @@ class Run:
         if beat != self.beat:
             self.beat, self.beats, self.watched_since = beat, self.beats + 1, now
         if self.asked is not None:
-            return "it was told to end"
-        return "the job before it still works" if self.beats >= BEATS_OF_LIFE else None
+            return "it got a SIGTERM"
+        return "the job before it is still active" if self.beats >= BEATS_OF_LIFE else None
 
     def _begin(self) -> None:
         if not self.alive:

@@ -129,7 +129,7 @@ def test_a_pipe_gets_one_line_a_finding_that_begins_with_its_level(capsys: pytes
     show_findings(findings, Console(force_terminal=False))
     lines = capsys.readouterr().out.splitlines()
     assert lines == findings_lines(findings)
-    assert any(line.startswith('problem: partition: "gpu" is not there. Set slurm.partition') for line in lines)
+    assert any(line.startswith('problem: partition: "gpu" does not exist. Set slurm.partition') for line in lines)
     assert total(findings) == f"{len(lines) - 1} ok, 1 problem"
     assert problems_of(findings) == ["partition"]
 

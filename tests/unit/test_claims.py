@@ -95,6 +95,5 @@ def test_each_test_that_the_page_on_security_names_is_there() -> None:
 def test_how_soon_a_policy_arrives_is_what_was_measured() -> None:
     with open(ROOT / "bench/results/weight_latency.csv", encoding="utf-8") as file:
         measured = {row["what"]: row["median_s"] for row in csv.DictReader(file)}
-    assert f"arrived {measured['openssh']} s after its publication (median)" in " ".join(
-        (ROOT / "README.md").read_text().split()
-    )
+    said = " ".join((ROOT / "README.md").read_text().split())
+    assert f"arrived {measured['openssh']} s after its publication (median)" in said

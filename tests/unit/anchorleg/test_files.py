@@ -248,7 +248,7 @@ class TestAFileOfSomebodyElse:
     @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
     def test_what_is_none_is_not_waited_for_and_no_descriptor_stays(self, tmp_path, make):
         make(tmp_path / "file")
-        with pytest.raises(OSError, match="no regular file") as caught:
+        with pytest.raises(OSError, match="not a regular file") as caught:
             read_regular(tmp_path / "file", 9)
         assert caught.value.errno == errno.EINVAL
         assert descriptors_below(tmp_path) == []

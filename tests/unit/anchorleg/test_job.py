@@ -110,7 +110,7 @@ class TestWhereAnAttemptMayStart:
     def test_a_damaged_decision_to_go_back_is_an_error(self, slot: SlotFolder) -> None:
         slot.attempt(0, 50, parent=None).roll_back(0, 10)
         (slot.path / "rollbacks/0.json").write_text("{}")
-        with pytest.raises(ValueError, match="mend it, or delete it"):
+        with pytest.raises(ValueError, match="repair it, or delete it"):
             slot.candidates(1)
 
     @pytest.mark.parametrize("text", [*NO_DECISIONS, *(json.dumps(circle) for circle in CIRCLES)])

@@ -169,7 +169,7 @@ class TestTheOwnersFolder:
         above.mkdir()
 
         def told() -> list[str]:
-            return [line.partition(" can put ")[0] for line in troubles(RunDir(above / "a" / "run"))]
+            return [line.partition(" can replace ")[0] for line in troubles(RunDir(above / "a" / "run"))]
 
         for mode, who in ((0o755, []), (0o777, ["everybody"]), (0o1777, [])):
             above.chmod(mode)
@@ -180,4 +180,4 @@ class TestTheOwnersFolder:
             assert told() == [f"members of {STRANGER}"]
             os.chown(above, STRANGER, -1)
             above.chmod(0o755)
-            assert told() == [f"account {STRANGER}, whose it is,"]
+            assert told() == [f"its owner account {STRANGER}"]

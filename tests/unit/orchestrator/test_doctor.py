@@ -123,7 +123,7 @@ def test_a_folder_that_the_nodes_do_not_see_is_asked_about() -> None:
     result = ProbeResult(limit_s=180, lead_s=120)
     pursuit = Pursuit(GoneAtOnce(), Path("/nowhere/probe"), result, 60, lambda _: None, 0.1)  # type: ignore[arg-type]
     error = pursuit.follow(JobRequest(job_dir="/nowhere/probe", script="/nowhere/probe/job.sh"))
-    assert "do the nodes see /nowhere/probe?" in error
+    assert "check that the nodes see /nowhere/probe" in error
 
 
 # --- texts ----------------------------------------------------------------------------------------------------------

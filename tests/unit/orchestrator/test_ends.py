@@ -21,7 +21,7 @@ def test_a_delay_is_always_one_of_the_configs(failures: int, delays: list[float]
 @pytest.mark.parametrize(
     ("hand_over_s", "words"),
     [
-        ((20.0, 95.0, 30.0), "handing over took 95 s, and lead_seconds is 120: set it to 190"),
+        ((20.0, 95.0, 30.0), "a hand-over took 95 s, and lead_seconds is 120: set it to 190"),
         ((60.0,), ""),
         ((), ""),
     ],

@@ -135,7 +135,7 @@ class TestTheTick:
         world.look_for(SILENT_S)
         world.python = str(world.interpreter(f"echo x >> ticks.txt; exit {LeaseHeld.exit_code}"))
         assert world.ends() == "x\n"
-        assert world.said[-1] == "a controller is there again"
+        assert world.said[-1] == "a controller is running again"
 
     def test_one_that_hangs_is_ended(self, world: World) -> None:
         world.look_for(SILENT_S)

@@ -85,8 +85,8 @@ def test_a_slot_that_takes_anothers_place_gets_what_is_free() -> None:
 def test_a_trainer_that_uses_one_gpu_does_not_need_two() -> None:
     assert warnings_of(parse_config({"slurm": {"gpus": 2}}, "c")) == [
         (
-            "slurm.gpus: 2: the trainer uses one GPU of a job, and the other one stays idle. Set it to 1, and slots to "
-            "the number of GPUs that you want to use; docs/cluster.md says when one slot on several GPUs is faster."
+            "slurm.gpus: 2: the trainer uses one GPU of a job, and the other stays idle. Set it to 1, and slots to "
+            "the number of GPUs; docs/cluster.md says when one slot on several is faster."
         )
     ]
     assert warnings_of(parse_config({"slurm": {"gpus": 2}, "command": ["python3", "two.py"]}, "c")) == []
@@ -98,7 +98,7 @@ def test_each_rank_uses_a_gpu() -> None:
     section = {"gpus": 2, "ranks": 4, "nodes": 2}
     assert warnings_of(parse_config({"slurm": section, "training": training}, "c")) == []
     (idle,) = warnings_of(parse_config({"slurm": {**section, "gpus": 3}, "training": training}, "c"))
-    assert idle.startswith("slurm.gpus: 3: 2 ranks use 2 GPUs, and the other one stays idle. Set it to 2, and slots")
+    assert idle.startswith("slurm.gpus: 3: 2 ranks use 2 GPUs, and the other stays idle. Set it to 2, and slots")
 
 
 def test_the_nodes_own_numbers_are_told_where_there_are_any() -> None:

@@ -73,7 +73,7 @@ def test_who_is_measured_late_goes_on_until_then_to_the_next_rung_at_most() -> N
     assert (is_at_rung(told.slots[0], QUEUE), told.slots[0].rungs) == (True, (0.7,))
     never = with_rungs(a_run(reached(0, None, step=300), a_slot(1)), QUEUE)
     assert is_at_rung(never.slots[0], QUEUE)
-    assert never.slots[0].why == 'at rung 1 (100 steps) and up to 300 steps its program has reported no "score"'
+    assert never.slots[0].why == 'at rung 1 (100 steps), and up to 300 steps, its program has reported no "score"'
     assert not is_at_rung(reached(0, None, step=300, level=1).built, QUEUE), "its end is nearer than the next rung"
 
 

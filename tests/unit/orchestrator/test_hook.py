@@ -102,4 +102,4 @@ def test_a_login_node_that_gives_no_more_threads_costs_the_message_and_not_the_c
     told.hook("paused", {"slot": 1})
     told.hook.close()
     assert (tmp_path / "heard.txt").read_text().split() == ["failed", "paused"]
-    assert "no thread" in told.said[0]
+    assert "no new thread" in told.said[0]

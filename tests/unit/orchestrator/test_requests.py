@@ -75,7 +75,7 @@ class TestRequests:
         running(world, 0)
         world.tick(after=POLL_S)
         words = asked(world, "pause", "seed=0")
-        assert words.startswith("slot seed=0 is paused: a job that runs saves and ends")
+        assert words.startswith("slot seed=0 is paused: a running job saves and ends")
         world.tick(after=POLL_S)
         assert (world.slot.status, world.slot.on_request) == (SlotStatus.PAUSED, True)
         assert world.slot.attempts[0].asked_to_hand_over_at is not None

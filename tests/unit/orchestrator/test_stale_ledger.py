@@ -69,7 +69,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 
 @pytest.mark.parametrize(
     ("ago_s", "left", "why"),
-    [(DUE_S, 4096, "the disk is full (4,096 bytes free in"), (LATE_LOOK_S + 1, None, "it may not write (a quota?)")],
+    [(DUE_S, 4096, "the disk is full (4,096 bytes free in"), (LATE_LOOK_S + 1, None, "cannot write (check the quota)")],
 )
 def test_all_screens_say_since_when_and_why(place: Place, ago_s: float, left: int | None, why: str) -> None:
     place.left = left
@@ -115,7 +115,7 @@ def test_a_job_that_has_told_its_end_is_not_said_to_train(place: Place) -> None:
     exit_json = place.run_dir.attempt(0, 0) / "exit.json"
     exit_json.write_text(f'{{"code": 0, "at": {NOW - 60}, "token": "{token()}"}}')
     assert place.written(0.0).view().slots[0].why == ""
-    assert place.written(LATE_LOOK_S + 1).view().slots[0].why == "its job has ended since, and nobody has looked"
+    assert place.written(LATE_LOOK_S + 1).view().slots[0].why == "its job has ended, and no controller has looked since"
 
 
 @pytest.mark.parametrize(

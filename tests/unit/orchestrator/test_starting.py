@@ -50,5 +50,5 @@ def test_the_world_size_of_older_guides_is_a_group_of_so_many_slots_and_says_so(
     assert asked.config.slots == 4
     assert resolve(asked.config.training_of(3)).group.rows
     (note,) = asked.notes
-    assert note.startswith("--ddp-world-size 4: 4 slots, that is 4 jobs at once; each trains (slot k with seed + k)")
+    assert note.startswith("--ddp-world-size 4: 4 slots, so 4 jobs at once; each trains (slot k with seed + k)")
     assert "training.group.rows=true" in " ".join(command_line(None, file, {"training.group.rows": True}, None))

@@ -20,7 +20,7 @@ from orchestrator.screens.timeline import clock
 
 HOUR = 3600.0
 HOLDS = "job 12 failed: out of memory"
-SIGN_OF_LIFE = "at the latest, unless the job gives a sign of life"
+SIGN_OF_LIFE = "at the latest, unless the job shows a sign of life"
 
 
 def around(**more: Any) -> Around:
@@ -107,13 +107,13 @@ REFUSED = after_refusal("Invalid account", NOW, had_jobs=True)
 @pytest.mark.parametrize(
     ("slot", "state", "kind", "why", "then"),
     [
-        (with_job(pending("Priority")), "pending", "waits", "waits for its turn", "as soon as Slurm lets it"),
-        (with_job(pending("JobHeldUser")), "pending", "person", "scontrol release", "left alone"),
-        (with_job(pending("PartitionTimeLimit")), "pending", "for ever", "slurm.time_limit", "taken out of the queue"),
+        (with_job(pending("Priority")), "pending", "waits", "waits for its turn", "as soon as Slurm allows"),
+        (with_job(pending("JobHeldUser")), "pending", "person", "scontrol release", "until you act"),
+        (with_job(pending("PartitionTimeLimit")), "pending", "for ever", "slurm.time_limit", "it is cancelled"),
         (with_job(pending("PartitionTimeLimit", partition="a,b")), "pending", "waits", "one of its partitions", ""),
         (with_job(pending(raw_state="CONFIGURING", node="gpu07")), "pending", "waits", "its node gpu07 is being", ""),
-        (with_job(in_state("SUSPENDED")), "suspended", None, "stands still", ""),
-        (with_job(in_state("SUSPENDED"), **CLAIMED), "suspended", None, "stands still", ""),
+        (with_job(in_state("SUSPENDED")), "suspended", None, "its program pauses", ""),
+        (with_job(in_state("SUSPENDED"), **CLAIMED), "suspended", None, "its program pauses", ""),
         (a_slot(failures=3, not_before=NOW + 872, why=HOLDS), "waiting", None, HOLDS,
          f"tries again at {clock(NOW + 872, NOW)} (in 0:14:32)"),
         (a_slot(**REFUSED), "waiting", "for ever", "Invalid account", ""),
@@ -126,7 +126,7 @@ REFUSED = after_refusal("Invalid account", NOW, had_jobs=True)
         (a_slot(status=SlotStatus.PAUSED, why="cancelled by user 33"), "paused", None, "33", "orchestrator start toy"),
         (a_slot(status=SlotStatus.PAUSED, why="scancel").with_attempt(
             a_job(sighting=in_state("RUNNING")), **CLAIMED, asked_to_hand_over_at=NOW),
-         "handing over", None, "scancel", "it saves and ends; no other follows it: scancel"),
+         "handing over", None, "scancel", "it saves and ends; no other job follows: scancel"),
         (with_job(in_state("RUNNING"), **CLAIMED).with_attempt(
             a_job(token(0, 1), job_id="124", sighting=pending("Dependency")), ahead=True),
          "running", None, "", "job 124, queued behind it, takes over"),
@@ -134,9 +134,9 @@ REFUSED = after_refusal("Invalid account", NOW, had_jobs=True)
          f"decided by {clock(NOW + 123, NOW)} {SIGN_OF_LIFE}"),
         (with_job(Blind(since=NOW - 30, error="it left", proven_at=NOW - 500)), "blind", None, "it left",
          f"decided by {clock(NOW + 33, NOW)} {SIGN_OF_LIFE}"),
-        (with_job(Blind(since=NOW - 30, error="it left")), "blind", None, "it left", "or proven to be over"),
+        (with_job(Blind(since=NOW - 30, error="it left")), "blind", None, "it left", "or its end is proven"),
         (a_slot().with_attempt(an_intent(state=SubmissionState.UNCERTAIN, note="timed out")), "uncertain", None,
-         "timed out", "looked for"),
+         "timed out", "looks for it"),
     ],
 )  # fmt: skip
 def test_what_a_slot_waits_for_and_what_comes_next(slot: Any, state: str, kind: str, why: str, then: str) -> None:

@@ -51,7 +51,7 @@ def test_it_is_as_patient_as_the_controller() -> None:
         ({"code": 75}, None),
         ({"code": 1}, "ended with 1"),
         ({"code": 0}, "ended with 0"),
-        ({"code": 75, "terminated": True}, "told to end"),
+        ({"code": 75, "terminated": True}, "a SIGTERM"),
     ],
 )
 def test_a_record_of_the_end_is_believed_at_once(before: Before, ended: dict[str, object], why: str | None) -> None:
@@ -80,14 +80,14 @@ def test_a_last_beat_that_shows_late_is_no_sign_of_life(before: Before) -> None:
 def test_beside_one_that_works_it_does_not_run(before: Before) -> None:
     before.write("claim", token="t")
     before.then = lambda waited_s: before.write("heartbeat.json", beat=int(waited_s // 30))
-    assert "still works" in (before.why_not() or "")
+    assert "still active" in (before.why_not() or "")
     assert before.waited_s <= SILENT_S
 
 
 def test_while_it_waits_it_can_be_held_and_ended(before: Before) -> None:
     before.write("claim", token="t")
     before.asked = True
-    assert "told to end" in (before.why_not() or "")
+    assert "a SIGTERM" in (before.why_not() or "")
     (before.slot_dir / "hold").touch()
     assert "held" in (before.why_not() or "")
 

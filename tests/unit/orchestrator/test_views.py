@@ -45,7 +45,7 @@ def many(count: int) -> RunView:
     states: tuple[dict[str, Any], ...] = (
         {"state": "running", "job_id": "81234567", "rate": 905.0, "ends_at": NOW + 7000, "step": 19_284_000},
         {"state": "failed", "why": "the last, job 81247 failed: the GPU ran out of memory (exit code 1), as the five "
-         "jobs before it; nothing new was saved", "next": "mend it, then `orchestrator start mt10`"},
+         "jobs before it; nothing new was saved", "next": "fix it, then `orchestrator start mt10`"},
         {"state": "waiting", "last_verdict": Verdict.PREEMPTED, "last_cause": "preempted by another job",
          "why": "waits for its turn (other jobs have a higher priority)", "retry_at": NOW + 60, "next": "soon"},
     )  # fmt: skip
@@ -161,9 +161,9 @@ def test_notes_say_what_slots_wait_for(slots: list[SlotView], lines: list[str]) 
 
 
 LOOKED = "controller: process 7 on login1, last look 3 s ago"
-BLIND = f"blind since {clock(NOW - 300, NOW)} (0:05:00 ago): squeue timed out; nothing is submitted meanwhile"
+BLIND = f"blind since {clock(NOW - 300, NOW)} (0:05:00 ago): squeue timed out; nothing is submitted until it answers"
 NOBODY = {"controller": None, "state": "no controller", "failover_tick": True}
-AGAIN = "no controller, last look 3 s ago; take it up again with `orchestrator start toy`"
+AGAIN = "no controller, last look 3 s ago; continue with `orchestrator start toy`"
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ AGAIN = "no controller, last look 3 s ago; take it up again with `orchestrator s
         (a_view(until=NOW + 90, state="finished"), [LOOKED]),
         (a_view(running(), **NOBODY),
          [AGAIN, f"a job that ends after {clock(NOW - 3 + 300, NOW)} looks after the run itself"]),
-        (a_view(running(why="its job has ended since, and nobody has looked"), **NOBODY), [AGAIN]),
+        (a_view(running(why="its job has ended, and no controller has looked since"), **NOBODY), [AGAIN]),
     ],
 )  # fmt: skip
 def test_what_concerns_the_whole_run_stands_on_top(view: RunView, lines: list[str]) -> None:
@@ -228,8 +228,8 @@ def test_slots_share_the_price_and_what_is_not_in_it_is_counted() -> None:
     assert (cost.steps_per_s, cost.left_s, cost.left, cost.others) == (150.0, 7200.0, 6.0, 1)
     assert cost.per_million_steps == pytest.approx(1e6 / 150 / 3600 * 3)
     assert cost_words(cost, 3.0) == (
-        "at 3 an hour and 150.0 steps/s: 1,000,000 steps ≈ 5.56; the 720,000 that are left ≈ 6.00 (in 2:00:00); "
-        "not in it: 1 slot with more to do and no measured rate now; restarts and idle time come on top"
+        "at 3 an hour and 150.0 steps/s: 1,000,000 steps ≈ 5.56; the remaining 720,000 ≈ 6.00 (in 2:00:00); "
+        "not included: 1 slot with more to do and no measured rate now; restarts and idle time cost extra"
     )
     endless = cost_of(a_view(running(0, rate=10.0), running(1, rate=10.0, total=None)), 1.0)
     assert endless is not None

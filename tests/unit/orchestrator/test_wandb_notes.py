@@ -48,13 +48,13 @@ SERVER = "https://wandb.example.org:8443"
         ("online", {"WANDB_MODE": "disabled"}, "", "WANDB_MODE=disabled"),
         ("online", {}, "api.wandb.ai", None),
         ("online", {}, "", "`wandb login`"),
-        ("online", {"WANDB_API_KEY": KEY}, "", "WANDB_API_KEY is not passed on"),
+        ("online", {"WANDB_API_KEY": KEY}, "", "jobs do not get WANDB_API_KEY"),
         ("online", {"WANDB_BASE_URL": SERVER}, "api.wandb.ai", "`wandb login`"),
         ("online", {"WANDB_BASE_URL": SERVER}, "wandb.example.org:8443", None),
         ("online", {"NETRC": "/nowhere"}, "api.wandb.ai", "`wandb login`"),
         (None, {"WANDB_MODE": "onlin"}, "", "'onlin'"),
-        ("online", {"WANDB_BASE_URL": "https:///a"}, "api.wandb.ai", "WANDB_BASE_URL is no address"),
-        ("online", {"WANDB_BASE_URL": "http://["}, "api.wandb.ai", "WANDB_BASE_URL is no address"),
+        ("online", {"WANDB_BASE_URL": "https:///a"}, "api.wandb.ai", "WANDB_BASE_URL is not the address"),
+        ("online", {"WANDB_BASE_URL": "http://["}, "api.wandb.ai", "WANDB_BASE_URL is not the address"),
     ],
 )
 def test_what_is_otherwise_than_expected_is_one_sentence(

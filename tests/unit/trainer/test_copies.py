@@ -126,7 +126,7 @@ def mean_of(*weights, step=310):
     ("entries", "steps", "what", "without"),
     [
         ([from_peer(step, step)[0] for step in (310, 320, 330)], (310, 320, 330), "a segment of slot 0",
-         ", and 2 more up to step 330: going on without them"),
+         ", and 2 more up to step 330: continuing without them"),
         ([from_peer(step, step)[0] for step in (310, 900)], (310,), "a segment of slot 0", "): continuing without it"),
         # Of two files one is there: half a mean would be another mean.
         ([mean_of(b"one", b"another")], (310,), "a mean with the weights of slots 0 and 2", "): continuing without it"),
@@ -168,10 +168,8 @@ def test_a_learner_that_came_of_a_liars_rows_is_told_of(tmp_path, step, who, is_
     intake = slot.intake()
     assert intake._remove(state(250), "mallory")
     said = said_by(intake)
-    words = (
-        "the learner of slot 0, adopted at step 250, also learned from rows of mallory: to undo it, roll back to before"
-    )
-    assert said == ([f"{words} that step (docs/laptops.md)"] if is_said else [])
+    words = "the learner of slot 0, adopted at step 250, also learned from rows of mallory: to undo it, roll back to "
+    assert said == ([f"{words}before that step (docs/laptops.md)"] if is_said else [])
 
 
 class Line:

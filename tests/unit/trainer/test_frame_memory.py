@@ -117,10 +117,7 @@ def test_what_only_the_environment_knows_is_checked_as_soon_as_it_is_opened():
     check(training.changed(encoders={"image": "nature"}, frame_stack=1), "cpu", None)
     with pytest.raises(ConfigError, match=r"training.network.encoders.imge: the policy sees no 'imge'; .*\"image\"\?"):
         check(training.changed(encoders={"imge": "nature"}), "cpu", None)
-    arch, words = (
-        training.network.encoder.arch,
-        "encoder.weights: nothing reads this file, because everything the policy sees",
-    )
+    arch, words = training.network.encoder.arch, "encoder.weights: nothing reads this file, .*sees"
     of_file = training.changed(encoder={"arch": arch, "weights": "glance.safetensors"})
     check(of_file, "cpu", None)
     with pytest.raises(ConfigError, match=rf"{words} \(image, state\)"):

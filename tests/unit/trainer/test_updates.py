@@ -45,8 +45,7 @@ def test_who_records_no_updates_says_so_where_a_graph_was_asked_for(name):
 
 OTHER_BITS = "training.cuda_graph is ignored: its updates give other bits here"
 REFUSED = (
-    "training.cuda_graph is ignored: the graph cannot be captured here (CUDA error: not permitted when stream is "
-    "capturing)"
+    "training.cuda_graph is ignored: it cannot be captured here (CUDA error: not permitted when stream is capturing)"
 )
 
 

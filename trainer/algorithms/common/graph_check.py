@@ -59,7 +59,7 @@ def choose_recorded(
                 return GRAPH, None
         why = "its updates give other bits here"
     except RuntimeError as error:  # torch's for whatever CUDA says
-        why = f"the graph cannot be captured here ({' '.join(str(error).split())[:_QUOTE]})"
+        why = f"it cannot be captured here ({' '.join(str(error).split())[:_QUOTE]})"
     return KERNELS, f"training.cuda_graph is ignored: {why}"
 
 
