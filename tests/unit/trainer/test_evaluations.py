@@ -200,7 +200,7 @@ def test_a_folder_that_stays_unreadable_ends_no_training_and_the_next_job_evalua
 
 def test_one_that_dies_twice_is_left_out_for_good_and_never_ends_the_training(tmp_path):
     attempt = Attempt(tmp_path, fails=[300, 300], stop_at=400)
-    assert attempt.told("step 300 is left out: it failed 2 times (its process was killed by SIGKILL)")
+    assert attempt.told("step 300 is skipped: it failed 2 times (its process was killed by SIGKILL)")
     second = Attempt(tmp_path)
     assert (second.code, second.evaluated) == (0, [600])
     assert [step for step, _ in second.begun] == [600]

@@ -76,7 +76,7 @@ def test_a_training_that_was_told_to_go_back_is_not_complete(tmp_path, monkeypat
     training = section(total_steps=300)
     code = run(job, training, listener, make_envs=lambda spec, _: PointMasses(spec), evaluator=judge)
     assert (code, finals(tmp_path)) == (HANDED_OVER, {})
-    assert "the training is not complete: the next job goes back to an older checkpoint, as requested" in listener.said
+    assert "not complete: the next job goes back to an older checkpoint, as requested" in listener.said
     code, said = train(tmp_path)
     assert (code, finals(tmp_path)) == (0, {1: 300})
     assert any("step 100" in words for words in said)

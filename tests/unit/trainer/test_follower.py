@@ -66,7 +66,7 @@ def test_a_machine_that_computes_otherwise_is_said_once_and_not_with_each_policy
         assert f"{0.1 * seq:.3g} off" in follower.waiting_for
     follower.tell(said.append)
     [sentence] = said
-    assert "0.1 off" in sentence
+    assert "by up to 0.1 here" in sentence
 
 
 class Class:
