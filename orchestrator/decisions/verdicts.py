@@ -162,7 +162,7 @@ def judge(
             if made_progress(evidence) or (believed and not _misnamed(evidence, ended)):
                 lost = by_slurm is not None and by_slurm[1] in NODE_TAKEN
                 return Verdict.HANDED_OVER, by_slurm[1] if by_slurm is not None and lost else ended.asked or ""
-            words = "it wants another job and left no new checkpoint"
+            words = "it asks for another job, but left no new checkpoint"
             return Verdict.NO_PROGRESS, _not_found(evidence, ended) or words
         if ended.asked == STALLED or stalled_s is not None:
             return Verdict.STALLED, _stall_words(stalled_s)

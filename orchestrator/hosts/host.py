@@ -110,7 +110,7 @@ def wait_for_owner_elsewhere(asked: StartRequest) -> None:
     if owner is None or executor_of(asked) != "local" or is_alive(owner.process) is not None:
         return
     known_s = round(TTL_S - patiently(lambda: silent_for(asked.run_dir, owner.epoch, time.monotonic())))
-    say(f"note: {owner} had this run; if it stays silent, it is taken for gone in {known_s} s.", file=sys.stderr)
+    say(f"note: {owner} had this run; if it stays silent, this start takes over in {known_s} s.", file=sys.stderr)
     wait_for_word(asked.run_dir, owner)
 
 

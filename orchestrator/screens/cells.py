@@ -86,8 +86,8 @@ def stale_words(stale: StaleLedger, now: float, folder: str) -> str:
     """That what is shown is old, since when and why. `folder`: the run's."""
     since = clock(stale.since, now)
     if stale.free_bytes is None:
-        why = f"since {since} the controller has written nothing: it hangs, or it may not write (a quota?)"
-        return f"{why}. The states of jobs are of that time"
+        why = f"the controller has written nothing since {since}: it hangs or cannot write (check the quota)"
+        return f"{why}. The states of jobs are from then"
     full = f"is full ({counted(stale.free_bytes, 'byte')} free in {folder})"
     full, remedy = (f"has no inode left ({folder})", "Remove files") if stale.out_of_inodes else (full, "Free space")
     return f"the disk {full}: since {since} nobody could write what happened. The states of jobs are old. {remedy}"

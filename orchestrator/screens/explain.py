@@ -87,11 +87,11 @@ def _reason(slot: SlotView) -> str:
 def withheld(slot: Slot, shown: SlotView, view: RunView, now: float) -> str:
     """Why no new job is submitted for the slot at this moment; never empty."""
     if shown.state == "blind":
-        return "a job that is not seen may run: a second one would do its work twice"
+        return "an unseen job may be running, and a second one would repeat its work"
     if shown.state in {"uncertain", "queued", "submitted"}:
-        return "a job may be there already, and is looked for first"
+        return "a job may exist already, and the controller first looks for it"
     if shown.job_id is not None or any(attempt.live for attempt in slot.attempts):
-        return "the slot has its job, and a slot never has two at work"
+        return "the slot has a job, and never runs two"
     if slot.status is not SlotStatus.ACTIVE:
         return f"the slot is {slot.status}"
     if shown.state == "stopped":

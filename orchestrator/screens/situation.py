@@ -81,9 +81,9 @@ def _without_job(slot: Slot, around: Around) -> Situation:
             if last is not None and last.verdict is Verdict.CRASHED and last.start_step and not last.progress_mark:
                 command = f"`orchestrator rollback {slot.index} --to {last.start_step - 1} --run {around.run_name}`"
                 back = f"; if the checkpoint of step {last.start_step:,} is damaged, {command} first"
-            return Situation("failed", slot.why or "it was given up", f"mend it, then {go_on}{back}")
+            return Situation("failed", slot.why or "it was given up", f"fix it, then {go_on}{back}")
         case SlotStatus.PAUSED:
-            why = slot.why or "its job was cancelled by a person"
+            why = slot.why or "its job was cancelled"
             return Situation("paused", why, f"{resume if slot.on_request else go_on} goes on with it")
         case SlotStatus.DROPPED:
             return Situation("dropped", slot.why, f"its files stay; {resume} goes on with it")
@@ -99,7 +99,7 @@ def _without_job(slot: Slot, around: Around) -> Situation:
         return Situation("waiting", slot.why, again, kind="for ever" if is_refused else None)
     current = slot.current
     if current is not None and current.verdict is None and current.claimed_by is not None:
-        return Situation("waiting", slot.why or "its last job's end is not clear yet", "the next looks decide")
+        return Situation("waiting", slot.why or "the end of its last job is not clear yet", "the next looks decide")
     waits = slot.why.startswith("waits ")
     return Situation("waiting", slot.why, f"a job is submitted {'when that is over' if waits else 'at the next look'}")
 

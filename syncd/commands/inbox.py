@@ -43,7 +43,7 @@ def contributors(
     if as_json:
         print(json.dumps(rows, indent=2))
     elif not rows:
-        print("nobody has sent anything in yet", file=sys.stderr)
+        print("nobody has sent anything yet", file=sys.stderr)
     else:
         from rich.console import Console
 

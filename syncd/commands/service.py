@@ -66,7 +66,7 @@ def install(remote: RemoteArgument = "", folder: FolderArgument = "") -> None:
         raise ServiceError("service.not-running", manager=state.manager, detail=state.detail, log=state.log)
     say(f"syncd runs in the background: {place} → {mirror}")
     say(f"  {state.file} ({state.manager}: {state.detail}); log: {state.log}")
-    print("  whether it is connected: syncd status · end it: syncd uninstall")
+    print("  check: syncd status · end: syncd uninstall")
 
 
 def uninstall() -> None:
@@ -81,7 +81,7 @@ def agent_status(as_json: JsonOption = False) -> None:
     if as_json:
         print(json.dumps({**asdict(state), "file": str(state.file)}, indent=2))
     elif not state.installed:
-        say("syncd is not installed in the background; `syncd install [REMOTE] [DIR]` does it")
+        say("syncd is not installed in the background: use `syncd install [REMOTE] [DIR]`")
     else:
         print(f"syncd {f'runs (pid {state.pid})' if state.running else 'is not running'}")
         print(f"{state.manager}: {state.detail} · {state.file}\nlog: {state.log}")

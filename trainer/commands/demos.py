@@ -218,5 +218,5 @@ def _show(demos: Demos, *, as_json: bool) -> None:
         f"{'without' if told.spaces is None else 'with'} actions"
     )
     if told.source.kind != "recorded":
-        words += f"; its licence: {told.source.licence}" if told.source.licence else "; no licence is told"
+        words += f"; its licence: {told.source.licence}" if told.source.licence else "; licence unknown"
     say(words)

@@ -107,7 +107,7 @@ def test_a_run_that_exists_is_not_sent_to_another_folder(
 def test_on_a_full_disk_nothing_is_submitted(place: Place) -> None:
     place.left, place.ledger = 0, a_run(a_slot(), run_id=place.ledger.run_id)
     lines = place.written(DUE_S).explained()
-    assert lines[1] == "  next: a job is submitted when there is room on the disk"
+    assert lines[1] == "  next: a job is submitted once the disk has room"
     assert "no new job now: the run folder's disk has no room" in lines[2]
 
 
