@@ -56,7 +56,7 @@ def write_config(path: Path, partition: str | None, *, force: bool, out: Console
     except OSError as error:
         raise StorageError("init.unwritable", path=path, why=error.strerror or error) from None
     said = [f"The torch of {sys.executable} has no CUDA, so jobs ask for no GPU."] if chosen and not gpus else []
-    said += [f"{path} is written: {summary(config)}. Begin with `orchestrator start`."]
+    said += [f"{path} is written: {summary(config)}. Start with `orchestrator start`."]
     vain = unusable_python(config, python, config.executor)
     for line in [*said, *([f"note: {vain}"] if vain else [])]:
         out.print(line, markup=False, soft_wrap=not out.is_terminal)

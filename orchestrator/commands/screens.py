@@ -123,7 +123,7 @@ def runs(as_json: JsonOption = False) -> None:
     if as_json:
         print(json.dumps([entry.model_dump() for entry in known], indent=2))
     elif not known:
-        say("No run was started from this account yet: begin one with `orchestrator start`.")
+        say("This account has started no run yet: start one with `orchestrator start`.")
     elif (out := console()).is_terminal:
         names = ["run", "id", "started", "folder"]
         starts = [time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.registered_at)) for entry in known]

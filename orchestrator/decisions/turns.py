@@ -174,9 +174,8 @@ def _rung_words(slot: Slot, slots: Sequence[Slot], queue: QueueSection) -> str:
         return f'at {where}, and up to {steps:,} steps, its program has reported no "{queue.metric}"'
     of = len(ranked(slots, slot.level, queue))
     best = of // queue.halving.factor
-    some = f"the best {best} of {of} continue" if best > 1 else "the best continues"
-    goes_on = some if best else "none continues yet"
-    return f"waits at {where}: {goes_on}"
+    who = "none goes on yet" if not best else f"the best {best} of {of} continue" if best > 1 else "the best continues"
+    return f"waits at {where}: {who}"
 
 
 def place_words(slot: Slot, slots: Sequence[Slot], queue: QueueSection) -> str:

@@ -154,7 +154,7 @@ def wish_to_run(asked: StartRequest, run_dir: RunDir, known: int) -> None:
     before, now = read_control(run_dir), time.time()
     typed = _typed_between(run_dir, known, before.number)
     if typed is not None and typed.wish != "run":
-        say(f"note: `orchestrator {typed.by}` was typed after this start, and counts.", file=sys.stderr)
+        say(f"note: `orchestrator {typed.by}` was typed after this start and takes precedence.", file=sys.stderr)
         return
     if typed is not None and typed == before:
         return
@@ -209,7 +209,7 @@ def hand_to_living_owner(asked: StartRequest) -> bool:
         does.append(f"{name} stops at {clock(until, now)}, with every job saved")
     elif before.until is not None:
         does.append(f"{name} no longer stops at {clock(before.until, now)}")
-    say(f"{'; '.join(does)}: {owner} has been told. See `orchestrator status {name}`.")
+    say(f"{'; '.join(does)}: {owner} was notified. See `orchestrator status {name}`.")
     return True
 
 
@@ -260,7 +260,7 @@ def report_end(controller: Controller, run: Run, run_dir: RunDir, out: Console) 
     if controller.control.by == PREEMPTED:
         report_leaving(controller.ledger, controller.run.config)
     if controller.control.by == TIME_OVER:
-        say(f"The time of `start --for` is over; `orchestrator start {name}` goes on.")
+        say(f"The time of `start --for` is over; continue with `orchestrator start {name}`.")
     if controller.control.wish == "run" or controller.control.by == TIME_OVER:
         report_failures(controller.ledger, name)
 

@@ -126,7 +126,7 @@ class TestStop:
         start = self.started_and_stopped(relay)
 
         assert relay.ended(start) == 0, relay.output()
-        assert "note: `orchestrator stop` was typed after this start, and counts." in relay.output()
+        assert "note: `orchestrator stop` was typed after this start and takes precedence." in relay.output()
         assert (relay.status()["wish"], relay.attempts()) == ("stop", [])
 
 
@@ -237,7 +237,7 @@ class TestForATime:
         relay = new_relay(total=1_000_000, slots=2)
         controller = relay.spawn("start", "--for", "0:00:05")
         assert controller.wait(COMMAND_TIMEOUT_S) == 0, relay.output()
-        assert "The time of `start --for` is over; `orchestrator start toy` goes on." in relay.output()
+        assert "The time of `start --for` is over; continue with `orchestrator start toy`." in relay.output()
         shown = relay.status()
         assert (shown["state"], shown["wish"], shown["wished_by"]) == ("stopped", "stop", "start --for")
         assert [job["job_id"] for job in shown["slots"]] == [None, None]

@@ -59,7 +59,7 @@ def test_a_stop_counts_that_a_person_typed_while_a_start_waited(
         write_control(world.run_dir, wish, now=world.time, by=by)
     host.begin_run(asked(world, for_s=for_s), known)
     assert read_control(world.run_dir).wish == counts
-    assert ("was typed after this start, and counts." in capsys.readouterr().err) == (counts != "run")
+    assert ("was typed after this start and takes precedence." in capsys.readouterr().err) == (counts != "run")
 
 
 BEGINS = {"run": "under way", "stop": "being stopped", "stop-now": "being stopped"}

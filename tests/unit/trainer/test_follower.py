@@ -63,7 +63,7 @@ def test_a_machine_that_computes_otherwise_is_said_once_and_not_with_each_policy
 
         publish(tmp_path, training=TRAINING, seq=seq, change=spoil)
         follower.look()
-        assert f"{0.1 * seq:.3g} off" in follower.waiting_for
+        assert f"up to {0.1 * seq:.3g}" in follower.waiting_for
     follower.tell(said.append)
     [sentence] = said
     assert "by up to 0.1 here" in sentence

@@ -75,7 +75,7 @@ def test_rank_0s_exit_code_is_given_back(job: Job, code: int) -> None:
 
 def test_a_rank_that_is_killed_is_named_and_the_code_is_that_of_rank_0(job: Job) -> None:
     dies = "os.kill(os.getpid(), signal.SIGKILL) if rank == 2 else sys.exit(8)"
-    assert launched(job, dies) == (8, ["rank 2 was killed by SIGKILL: the ranks end, the last checkpoint is good"])
+    assert launched(job, dies) == (8, ["rank 2 was killed by SIGKILL: all ranks end; the last checkpoint is good"])
 
 
 def test_who_does_not_end_with_the_others_is_killed(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,7 +156,7 @@ def test_when_a_training_is_over_and_what_is_waited_for_till_then():
     silent = in_run(need(heard_s=1800), OVER)
     for needs, ends, words in (
         ({}, False, "collaboration.enabled"),
-        (silent, False, "none of 1 unfinished slot was heard of for 30 min"),
+        (silent, False, "1 unfinished slot has reported for 30 min"),
         (in_run(OVER), True, "complete"),
         (in_run(done), False, "the first job"),
         (in_run(done, done), True, "complete"),

@@ -116,7 +116,7 @@ def test_every_shape_is_where_mujoco_has_it():
 def test_what_is_nowhere_is_refused(name):
     parts = parts_of(env_of(SOME_OF_ALL))
     parts.arrays[name][0, 0] = np.nan
-    with pytest.raises(ValueError, match=r"number|nowhere"):
+    with pytest.raises(ValueError, match=r"number|position"):
         packed_scene(parts)
 
 

@@ -68,7 +68,7 @@ def test_slots_of_one_mind_share_a_trouble_which_says_once_what_to_type(tmp_path
     put_off = ledger.model_copy(update={"slots": tuple(slot.model_copy(update=update) for slot in ledger.slots)})
     save_ledger(folder, with_request(put_off, Request(number=1, kind="pause", at=NOW, slots=(2,))), NOW)
     never, paused = page(folder.path).troubles
-    assert never.words == "Slots 0-1: put off: its job can never run (the run had jobs before: it is tried again)"
+    assert never.words == "Slots 0-1: put off: its job can never run (tried again, because the run had jobs before)"
     assert [never.command, paused.command] == ["orchestrator explain 0 mt10", "orchestrator resume 2 --run mt10"]
     assert "orchestrator" not in paused.words
 
