@@ -149,7 +149,7 @@ def say(*lines: str, file: TextIO | None = None) -> None:
     out = file or sys.stdout
     Waiting.clear()
     if out.isatty():
-        width = os.get_terminal_size(out.fileno()).columns or 80
+        width = shutil.get_terminal_size().columns
         lines = tuple(piece for line in lines for piece in wrapped(shown(on_one_line(line)), width))
     print(lines_shown(lines), file=out, flush=True)
 
