@@ -38,9 +38,38 @@ CUT: tuple[str, ...] = (
     "orchestrator status*: json.stale",
     "orchestrator goodput*: json.run_dir",
     "orchestrator goodput*: json.stale",
-    "orchestrator doctor*: json.findings",
-    "orchestrator doctor*: json.facts",
+    "orchestrator explain*: json.facts",
+    "* doctor*: json.findings",
+    "* doctor*: json.facts*",
     "orchestrator doctor*: json.reasons",
+    # A refusal is an object with `error` and `fields`.
+    "* nobody*: json",
+    "* nowhere*: json",
+    "orchestrator explain 7*: json",
+    "syncd agent*: json",
+    "trainer compare td3/run*: json",
+    # One view of a run for all screens (version 5).
+    *(
+        f"viewer *: json.{path}"
+        for path in (
+            "version",
+            "utc_offset*",
+            "run.cards.*",
+            "run.times.*",
+            "run.goodput.*",
+            "run.experiments",
+            "run.queue",
+            "run.way",
+            "run.policies.*.checked",
+        )
+    ),
+    # Commands and flags that went: `chosen_because` with the choice of a transport, `--board`.
+    "syncd *: json.chosen_because",
+    "syncd contributors* --board*",
+    "trainer actors*: json.steps_per_s",
+    "orchestrator start",
+    "orchestrator stop",
+    "orchestrator tick",
 )
 #: Keys whose values are of this process, this machine or this moment, at any depth.
 OF_THE_MOMENT = {"pid", "host", "wall_s", "took_s", "seconds", "latency_s", "steps_per_second", "rate", "process"}
