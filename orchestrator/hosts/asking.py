@@ -175,7 +175,7 @@ def roll_back_slots(run_dir: RunDir, words: Sequence[str], step: int, *, why: st
         )
         if (begun := attempt_numbers(run_dir.slot(slot))[-1]) > newest:
             told.append(
-                f"slot {slot}: attempt {begun} has begun meanwhile. If it continued from a later step, the job after "
+                f"slot {slot}: attempt {begun} has started meanwhile. If it continued from a later step, the job after "
                 "it skips its checkpoints, too."
             )
     if ledger is None or not any(slot.occupied for slot in ledger.slots if slot.index in slots):

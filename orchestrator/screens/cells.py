@@ -90,4 +90,4 @@ def stale_words(stale: StaleLedger, now: float, folder: str) -> str:
         return f"{why}. The states of jobs are from then"
     full = f"is full ({counted(stale.free_bytes, 'byte')} free in {folder})"
     full, remedy = (f"has no inode left ({folder})", "Remove files") if stale.out_of_inodes else (full, "Free space")
-    return f"the disk {full}: since {since} nobody could write what happened. The states of jobs are old. {remedy}"
+    return f"the disk {full}: nothing could be recorded since {since}, so the states of jobs are old. {remedy}"

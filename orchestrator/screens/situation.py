@@ -84,9 +84,9 @@ def _without_job(slot: Slot, around: Around) -> Situation:
             return Situation("failed", slot.why or "it was given up", f"fix it, then {go_on}{back}")
         case SlotStatus.PAUSED:
             why = slot.why or "its job was cancelled"
-            return Situation("paused", why, f"{resume if slot.on_request else go_on} goes on with it")
+            return Situation("paused", why, f"continue it with {resume if slot.on_request else go_on}")
         case SlotStatus.DROPPED:
-            return Situation("dropped", slot.why, f"its files stay; {resume} goes on with it")
+            return Situation("dropped", slot.why, f"its files stay; continue it with {resume}")
         case SlotStatus.BEHIND:
             return Situation("behind", slot.why, "others were better" if slot.rungs else "it reported no metric")
     if around.wish != "run":

@@ -121,7 +121,7 @@ _PLAIN: Mapping[str, tuple[str, str]] = {
     "not accepted": ("{job} was not accepted after all: {why}", "the scheduler does not know it"),
     "put off": ("another job will be tried later: {why}", "this one can never run"),
     "revived": ("{job} exists after all: adopted again", ""),
-    "stalled": ("{job} is told to print its stacks and end: {why}", "no new report"),
+    "stalled": ("{job} was asked to print its stacks and end: {why}", "no new report"),
 }
 #: Those that say more.
 _SENTENCES: Mapping[str, Callable[[Event, float], str]] = {

@@ -166,7 +166,7 @@ class ActorDisplay:
         if self._json:
             print(json.dumps(playing.as_json()), flush=True)
         elif self._live:
-            leave = Text("Ctrl-C ends these actors; the training goes on.", style="dim")
+            leave = Text("Ctrl-C ends these actors; the training continues.", style="dim")
             self._live.update(Group(screen(playing), leave), refresh=True)
         else:
             print(playing.line(), flush=True)
