@@ -191,7 +191,7 @@ try:
         for _ in range(20):
             show(noise.integers(0, 255, (96, 96, 3), np.uint8))
 except SaveError as error:
-    sys.exit(str(error))
+    sys.exit(error.with_id())
 """
 
 
