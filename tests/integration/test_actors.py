@@ -88,7 +88,7 @@ def other_metaworld(draft):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (spoiled_golden, "golden actions come out"),
+        (spoiled_golden, "test actions differ"),
         (other_metaworld, "metaworld is 9.0"),
     ],
 )

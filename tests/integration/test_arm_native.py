@@ -205,4 +205,4 @@ def test_rows_that_do_not_join_are_seen():
     assert "goal moves" in bounds.gap(other, "")
     other = rows.copy()
     other[:, 17:20] += 0.01
-    assert "way to the goal" in bounds.gap(other, "")
+    assert "vector to the goal" in bounds.gap(other, "")
