@@ -151,7 +151,8 @@ def say(*lines: str, file: TextIO | None = None) -> None:
     if out.isatty():
         width = shutil.get_terminal_size().columns
         lines = tuple(piece for line in lines for piece in wrapped(shown(on_one_line(line)), width))
-    print(lines_shown(lines), file=out, flush=True)
+    if lines:
+        print(lines_shown(lines), file=out, flush=True)
 
 
 def words_of(error: OSError) -> str:

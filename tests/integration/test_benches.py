@@ -17,6 +17,7 @@ SMALLEST = {
     "controller_cpu": "2",
     "diagnosing": "1",
     "encoders": "1",
+    "first_hour": "--small",
     "frames": "1",
     "goodput": "1",
     "gpu": "--small --minutes 0.1 rates",
