@@ -181,7 +181,7 @@ def test_a_contributors_agent_is_chosen_on_the_tile_and_called_by_whose_it_is(
     with playing(write):
         said(page, "the job")
         said(page, "in training")
-        choice = tile(page).get_by_label("what slot 0 shows")
+        choice = tile(page).get_by_label("what to show of slot 0")
         choice.select_option("by training")
         said(page, "the guest")
         tile(page).locator(".badge", has_text="by training").wait_for()
