@@ -155,7 +155,7 @@ def test_without_a_compiler_python_steps_and_says_so_once(compiler, spec, fresh,
     with caplog.at_level(logging.INFO, "trainer.envs"), VectorEnv(spec) as envs:
         assert set(envs.stepping.values()) == {"python"}
         envs.reset()
-    lines = [record.message for record in caplog.records if "stepped by Python" in record.message]
+    lines = [record.message for record in caplog.records if "step in Python" in record.message]
     assert len(lines) == 1
     causes = {"missing": "cannot be run", "failing": "no such thing", "torn": "is not a command"}
     assert causes[compiler] in lines[0]

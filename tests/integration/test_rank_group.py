@@ -73,7 +73,7 @@ def test_a_rank_0_that_is_frozen_is_given_up_by_the_others(played: dict[str, lis
     assert played["freeze"][0] is None
     for kind, code, words in played["freeze"][1:]:
         assert (kind, code) == ("RanksError", 8)
-        assert words.startswith("one of the 3 ranks said nothing for")
+        assert words.startswith("one of the 3 ranks was silent for")
 
 
 @pytest.mark.long

@@ -61,7 +61,7 @@ def test_where_all_is_well_every_line_says_so(world: World) -> None:
     assert {level for check, (level, _, _) in lines.items() if check != "clock"} == {"ok"}
     assert lines["clock"][0] in {"ok", "warning"}, "a machine that is busy answers late"
     assert world.sshd.fingerprint() in lines["host key"][1]
-    assert re.fullmatch(r"works by openssh; 1 policy on offer \(anchorleg \S+ over there\)", lines["login"][1])
+    assert re.fullmatch(r"works by openssh; 1 policy on offer \(anchorleg \S+ there\)", lines["login"][1])
     assert "anna" in lines["inbox"][1]
     assert "free" in lines["disk"][1]
     assert not world.folder.exists()

@@ -311,5 +311,5 @@ def test_a_port_that_is_taken_is_said_and_nothing_stays(far: Far) -> None:
         port = taken.getsockname()[1]
         code, said = far.typed(port=port)
     assert code == 4
-    assert f"Port {port} is taken" in said
+    assert f"Port {port} is in use" in said
     far.nothing_is_left()

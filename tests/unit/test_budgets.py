@@ -17,7 +17,7 @@ PACKAGES = ("anchorleg", "orchestrator", "trainer", "syncd", "viewer")
 PRODUCT_ENDS = {".py", ".c", ".h", ".js", ".css", ".html"}
 #: Room, as folders and files → the most lines of Python.
 ROOMS = {
-    "anchorleg": 2_642,
+    "anchorleg": 2_643,
     "orchestrator/*.py": 2_937,
     "orchestrator/decisions": 3_150,
     "orchestrator/run orchestrator/executors": 3_576,
