@@ -291,7 +291,7 @@ def simulate(profile: Profile, **more: bool) -> dict[str, float]:
 
 
 def all_seeds(make: Callable[..., Profile], *, no_claim_fence: bool = False, **fixed: object) -> None:
-    """All seeds of the long suite; `make`: `Profile.drawn` or another way to a profile. Errors: AssertionError."""
+    """Twenty seeds; `make`: `Profile.drawn` or another way to a profile. Errors: AssertionError."""
     for seed in range(20):
         simulate(make(seed, **fixed), no_claim_fence=no_claim_fence)
 
