@@ -70,6 +70,7 @@ def a_run(cluster: SlurmCluster, folder: Path, *, live: bool) -> Iterator[int]:
         master, slave = pty.openpty()
         child = subprocess.Popen([*command, "start"], cwd=folder, env=env, stdin=slave, stdout=slave, stderr=slave)
         os.close(slave)
+        os.write(master, b"n\n")  # to the probe that a first start on a terminal offers
         threading.Thread(target=_drain, args=(master,), daemon=True).start()
     else:
         subprocess.run([*command, "start", "--via", "daemon"], cwd=folder, env=env, check=True, timeout=COMMAND_S)
