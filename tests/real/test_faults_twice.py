@@ -52,10 +52,10 @@ def assert_one_at_a_time(relay: Relay) -> None:
 
 
 def running(slurm: SlurmCluster, relay: Relay) -> list[int]:
-    """The slots whose jobs run, as Slurm has it, and have not ended by their own word."""
+    """The slots whose jobs run, as Slurm has it, have begun, and have not ended by their own word."""
     tokens = [Path(row.work_dir).name for row in rows_of(slurm, relay) if row.state == "RUNNING"]
-    places = [place for token in tokens if (place := parse_token(token))]
-    return [slot for slot, number in places if not (relay.attempt_dir(number, slot) / "exit.json").exists()]
+    folders = [(slot, relay.attempt_dir(number, slot)) for slot, number in filter(None, map(parse_token, tokens))]
+    return [slot for slot, at in folders if (at / "claim").exists() and not (at / "exit.json").exists()]
 
 
 def ask(relay: Relay, slot: int) -> None:
