@@ -200,6 +200,28 @@ def test_one_pass_fetches_what_is_new_and_sends_what_waits(tmp_path: Path, share
     assert sync_once(Scripted(shared, world), folder, Wishes()).moved == 0
 
 
+@pytest.mark.parametrize("publishes", [True, False])
+def test_what_is_always_gone_is_a_trouble_unless_newer_files_came(
+    tmp_path: Path, shared: Shared, world: World, publishes: bool
+) -> None:
+    """A publisher that is faster than the line overtakes every fetch."""
+
+    class Overtaken(Scripted):
+        def listing(self) -> News:
+            if publishes:
+                publish_one(shared, 1, self.listings + 1, slot=1)
+            return super().listing()
+
+        def fetch(self, offer: Offer, part: Path) -> None:
+            if "/0/" in offer.path:
+                raise gone()
+            super().fetch(offer, part)
+
+    publish_one(shared, 1, 1)
+    counts = sync_once(Overtaken(shared, world), tmp_path / "mirror", Wishes())
+    assert (len(counts.policies), len(counts.troubles)) == ((5, 0) if publishes else (0, 1))
+
+
 @pytest.mark.parametrize(
     ("receipt", "stays", "counted"),
     [
