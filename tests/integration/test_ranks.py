@@ -186,6 +186,6 @@ def test_started_by_torchrun_all_say_what_to_use_and_write_nothing(tmp_path: Pat
         capture_output=True, text=True, timeout=WORK_S, check=False,
     )  # fmt: skip
     assert done.returncode == 1, "torchrun makes 1 of whatever it is"
-    assert "torchrun started 2 of this program" in done.stderr
+    assert "[ranks.by-torchrun]" in done.stderr
     assert "--ranks 2" in done.stderr
     assert not (tmp_path / "run").exists()

@@ -173,6 +173,7 @@ def _end_of_ranks(ranks: Sequence[subprocess.Popen[bytes]], job: Job, say: Calla
         time.sleep(LOOK_S)
     _wait_for(ranks, GRACE_S)
     killed = [number for number, rank in enumerate(ranks) if (rank.poll() or 0) < 0]
+    killed.sort(key=lambda number: ranks[number].returncode == -signal.SIGABRT)  # torch aborts where a peer is gone
     for rank in ranks:
         if rank.poll() is None:
             rank.kill()
