@@ -123,7 +123,7 @@ def test_limits_of_the_user_are_told_with_what_they_mean(private_slurm: PrivateS
 
     limits = by_check(value)["job limits"]
     assert limits["level"] == "warning"
-    assert "settles at 1 of 2 jobs" in limits["advice"]
+    assert "only 1 of 2 slots" in limits["advice"]
     assert by_check(value)["walltime allowed"]["level"] == "problem"
     assert value["recommended"] == {"slurm": {"time_limit": "1:00:00", "max_jobs": 2}}
 

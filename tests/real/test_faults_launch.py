@@ -11,7 +11,7 @@ from relay import PATIENT, NewRelay
 from slurm_cluster import PrivateSlurm, SlurmCluster
 from slurm_relay import assert_kept_once, ends, ever, on_slurm, rows_of, start_impatient
 
-from orchestrator.decisions.verdicts import NOT_SEEN_THERE
+from orchestrator.decisions.verdicts import NEVER_BEGAN, NOT_SEEN_THERE
 
 pytestmark = pytest.mark.slurm
 
@@ -79,7 +79,7 @@ def test_a_job_that_runs_and_never_begins_is_replaced(
     assert ends(slurm, relay) == ["CANCELLED", "COMPLETED"]
     relay.assert_exactly_once(60)
     (ended, _) = relay.events("ended")
-    assert (ended["verdict"], "never began" in ended["cause"]) == ("node failed", True)
+    assert (ended["verdict"], ended["cause"]) == ("node failed", NEVER_BEGAN)
     assert relay.status()["slots"][0]["failures"] == 0
 
 

@@ -114,7 +114,7 @@ def test_a_job_whose_folder_was_removed_saves_before_it_ends(
     relay.killed("between-ticks", "start")
     relay.wait_for_step(10)
 
-    shutil.rmtree(relay.run_dir / "jobs")
+    shutil.rmtree(relay.run_dir / "jobs", ignore_errors=True)  # the job makes its folder again at once
 
     if who == "a controller":
         assert relay.run("stop").code == 0

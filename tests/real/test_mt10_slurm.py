@@ -71,11 +71,12 @@ def test_mt10_goes_on_over_jobs_a_stop_and_a_start(new_relay: NewRelay, slurm: S
         controller = relay.spawn("start")
 
         def they_train(attempt: int) -> bool:
-            return (relay.run_dir / "run.json").exists() and all(
+            begun = (relay.run_dir / "run.json").exists() and slots_of(relay.status())
+            return bool(begun) and all(
                 slot["attempt"] == attempt
                 and slot["start_step"] is not None
                 and (slot["step"] or 0) > slot["start_step"]
-                for slot in slots_of(relay.status())
+                for slot in begun
             )
 
         for attempt in range(JOBS):

@@ -303,7 +303,7 @@ def test_words_of_the_other_viewer_come_through_with_their_code(far: Far) -> Non
     assert said.rstrip().endswith("[remote.says]")
     code, said = far.typed("nowhere.invalid:mt10")
     assert code == 6
-    assert "nowhere.invalid is not known here" in said
+    assert "nowhere.invalid" in said
 
 
 def test_a_port_that_is_taken_is_said_and_nothing_stays(far: Far) -> None:
