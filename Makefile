@@ -20,8 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 $(READY): pyproject.toml constraints.txt $(LOCKS)
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13) and "Python 3.11 to 3.13 is needed: make PYTHON=python3.11")'
-	@$(PYTHON) -m venv $(VENV)
-	@sh requirements/install.sh $(VENV) base torch trainer
+	@PYTHON=$(PYTHON) sh requirements/install.sh $(VENV) base torch trainer
 	@touch $@
 
 $(TESTED): $(READY)

@@ -1,18 +1,40 @@
 #!/bin/sh
-# install.sh VENV LOCK...: installs requirements/LOCK.lock for each LOCK into VENV, then this checkout, and prints a line
-# with the time of each. Only wheels whose sums are in the lock are taken: no setup.py runs. uv does it where it is found
-# or can be had, else pip; uv is told of the indexes that pip's configuration names.
+# install.sh VENV LOCK...: makes VENV with $PYTHON where it has no pip, installs requirements/LOCK.lock for each LOCK into
+# it, then this checkout, and prints a line with the time of each; a terminal sees it count. Only wheels whose sums are in
+# the lock are taken: no setup.py runs. uv does it where it is found or can be had, else pip; uv is told of the indexes
+# that pip's configuration names.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 python=$1/bin/python
+
+ticker=
+trap '[ -z "$ticker" ] || kill "$ticker"' EXIT
+trap 'exit 130' INT TERM
+count() {
+    [ ! -t 1 ] || printf '\r%-42s' "$stage"
+    printf '%s s' "$(($(date +%s) - started))"
+}
+begin() {
+    stage=$1 started=$(date +%s)
+    printf '%-42s' "$stage"
+    [ ! -t 1 ] || { while sleep 1; do count; done & ticker=$!; }
+}
+done_() {
+    [ -z "$ticker" ] || { kill "$ticker"; wait "$ticker" || ticker=; } 2>/dev/null
+    count
+    echo
+}
+
+if [ ! -x "$1/bin/pip" ]; then
+    begin "$1"
+    "${PYTHON:-python3}" -m venv "$1"
+    done_
+fi
 shift
 
 pip() { "$python" -m pip --disable-pip-version-check "$@"; }
 config=$(pip config list)
 told() { printf '%s\n' "$config" | sed -n "s/^[^=]*\.$1='\(.*\)'\$/\1/p" | tail -n 1; }
-
-begin() { printf '%-42s' "$1"; started=$(date +%s); }
-done_() { echo "$(($(date +%s) - started)) s"; }
 
 uv=$(command -v uv || echo "${python%/*}/uv")
 if [ ! -x "$uv" ]; then
