@@ -43,7 +43,7 @@ def write_config(path: Path, partition: str | None, *, force: bool, out: Console
     # A user who names a partition may know more than sinfo shows.
     answer = SlurmExecutor(Path.cwd(), dict(os.environ)).partitions(hidden=partition is not None)
     if answer.error is not None and "could not be run" not in answer.error:
-        raise SchedulerRefused("init.sinfo", why=answer.error)
+        raise SchedulerRefused("init.sinfo", why=answer.error, path=path)
     python = python_facts(sys.executable, os.environ)
     gpus = python.torch != "CPU"
     on_slurm = answer.error is None or partition is not None

@@ -11,6 +11,7 @@ from anchorleg.job import HANDED_OVER
 from orchestrator.decisions.evidence import Evidence
 from orchestrator.decisions.models import Attempt, Slot, SlotStatus, Submission, Verdict
 from orchestrator.executors.base import JobState
+from orchestrator.notation import format_duration
 from orchestrator.sections import RelaySection
 
 #: After a refusal, a decline or an end in the queue: the current job has no need of it, and asking again costs the
@@ -95,9 +96,7 @@ EARLY = 0.1
 STALLS = 2
 #: Hand-overs whose length is remembered: a day of 4 h jobs, and some.
 HAND_OVERS_KEPT = 10
-#: A hand-over that takes more than this part of the lead leaves too little for a slow day of the shared folder.
-CLOSE_TO_THE_LEAD = 0.5
-#: What is recommended then, as so many times the longest hand-over, rounded up to ten seconds.
+#: The lead should be so many times the longest hand-over: less leaves too little for a slow day of the shared folder.
 LEAD_TIMES = 2.0
 
 
@@ -198,10 +197,11 @@ def with_hand_over(hand_over_s: tuple[float, ...], evidence: Evidence) -> tuple[
     return (*hand_over_s, round(max(0.0, ended.at - ended.asked_at), 1))[-HAND_OVERS_KEPT:]
 
 
-def lead_warning(slot: Slot, lead_s: float) -> str:
-    """A sentence where hand-overs came near the lead; empty where they did not."""
+def lead_warning(slot: Slot, lead_s: float, limit_s: float) -> str:
+    """A sentence where hand-overs came near the lead; empty where they did not. `limit_s`: the walltime."""
     longest_s = max(slot.hand_over_s, default=0.0)
-    if longest_s <= CLOSE_TO_THE_LEAD * lead_s:
+    if LEAD_TIMES * longest_s <= lead_s:
         return ""
     better_s = math.ceil(LEAD_TIMES * longest_s / 10.0) * 10
-    return f"a hand-over took {longest_s:.0f} s, and lead_seconds is {lead_s:.0f}: set it to {better_s}"
+    longer = f", and slurm.time_limit to {format_duration(3 * better_s)}" if 2 * better_s > limit_s else ""
+    return f"a hand-over took {longest_s:.0f} s, and lead_seconds is {lead_s:.0f}: set it to {better_s}{longer}"

@@ -158,7 +158,6 @@ def _slot_view(slot: Slot, run: Run, run_dir: RunDir, around: Around) -> SlotVie
     progress = newest_progress(run_dir, slot.index, attempt)
     now_is = situation(slot, around)
     over = [a for a in slot.attempts if a.verdict is not None]
-    own = {"step", "total", "checkpoint_step", "at", "attempt"}
     view = SlotView(
         slot=slot.index,
         name=run.config.name_of(slot.index),
@@ -173,7 +172,7 @@ def _slot_view(slot: Slot, run: Run, run_dir: RunDir, around: Around) -> SlotVie
         step=progress.get("step", slot.step or None),
         total=progress.get("total", slot.total),
         checkpoint_step=_saved(slot, progress),
-        progress={name: value for name, value in progress.items() if name not in own},
+        progress={k: progress[k] for k in progress if k not in {"step", "total", "checkpoint_step", "at", "attempt"}},
         best=slot.best,
         jobs=slot.jobs,
         hand_overs=slot.hand_overs,
@@ -181,7 +180,8 @@ def _slot_view(slot: Slot, run: Run, run_dir: RunDir, around: Around) -> SlotVie
         failure_budget=run.config.relay.failure_budget,
         last_verdict=over[-1].verdict if over else None,
         last_cause=over[-1].cause if over else "",
-        warning=unusable_progress(run_dir, slot.index, attempt) or lead_warning(slot, run.config.lead_seconds),
+        warning=unusable_progress(run_dir, slot.index, attempt)
+        or lead_warning(slot, run.config.lead_seconds, run.config.slurm.time_limit),
     )
     live = live_submission(attempt)
     if attempt is None or live is None:

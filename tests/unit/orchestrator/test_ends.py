@@ -19,12 +19,16 @@ def test_a_delay_is_always_one_of_the_configs(failures: int, delays: list[float]
 
 
 @pytest.mark.parametrize(
-    ("hand_over_s", "words"),
+    ("hand_over_s", "limit_s", "advice"),
     [
-        ((20.0, 95.0, 30.0), "a hand-over took 95 s, and lead_seconds is 120: set it to 190"),
-        ((60.0,), ""),
-        ((), ""),
+        ((20.0, 95.0, 30.0), 3600, ["lead_seconds is 120: set it to 190"]),
+        ((95.0,), 300, ["lead_seconds is 120: set it to 190, and slurm.time_limit to 0:09:30"]),  # 190 s would not fit
+        ((60.0,), 3600, []),
+        ((), 3600, []),
     ],
 )
-def test_a_long_hand_over_is_told_with_what_to_do(hand_over_s: tuple[float, ...], words: str) -> None:
-    assert lead_warning(Slot(index=0, hand_over_s=hand_over_s), 120) == words
+def test_a_long_hand_over_is_told_with_what_to_do(
+    hand_over_s: tuple[float, ...], limit_s: float, advice: list[str]
+) -> None:
+    said = lead_warning(Slot(index=0, hand_over_s=hand_over_s), 120, limit_s)
+    assert said.split(", and ", 1)[1:] == advice
