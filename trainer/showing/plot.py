@@ -131,7 +131,7 @@ def draw_curves(runs: Sequence[Summary], out: Path, title: str) -> None:
         percent_axis(panels["success"].yaxis)
         panels["success"].set_ylabel("success", fontsize=LABEL)
     panels["returns"].set_ylabel("return of an episode", fontsize=LABEL)
-    panels["returns"].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    panels["returns"].yaxis.set_major_formatter(FuncFormatter(lambda value, _: in_short(value)))
     for axes in panels.values():
         style_axes(axes)
         step_axis(axes, extent(runs), 10)

@@ -46,7 +46,7 @@ def show_runs(runs: Sequence[Summary], out: Console) -> None:
     told = len(heads) if judged else heads.index("evaluation")
     print_table(out, heads[:told], [_run(run)[:told] for run in runs])
     if not judged:
-        say("no evaluation yet: the rows above are training episodes")
+        say("training: the newest training episodes; no evaluation yet")
         return
     tell = [run for run in judged if run.tells_success]
     if tell:

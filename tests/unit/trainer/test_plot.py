@@ -248,7 +248,10 @@ def test_where_no_success_is_told_returns_are_shown_and_no_share(tmp_path, drawn
     (run,) = found = summaries(mine)
     draw_curves(found, tmp_path / "curves.png", "mine")
     assert drawn.keys() == {"return of an episode"}
-    assert marks(drawn["return of an episode"]) >= {(10.0, -2.0), (20.0, -6.0)}
+    returns = drawn["return of an episode"]
+    assert marks(returns) >= {(10.0, -2.0), (20.0, -6.0)}
+    returns.set_ylim(-2.1, -2.0)
+    assert len({label.get_text() for label in returns.get_yticklabels()}) == len(returns.get_yticks())
     assert (run.best.mean_return, run.last.mean_return) == (-2.0, -6.0)
     show_runs(found, Console(emoji=False))
     assert "%" not in capsys.readouterr().out
