@@ -199,7 +199,8 @@ def how_to_get_there(socket: str, user: str, host: str, port: int, token: str) -
     """What to type on the laptop. `host`: this very one; a pool's common name would lead to another machine."""
     tunnel = f"ssh -o ExitOnForwardFailure=yes -N -L {port}:{shlex.quote(socket)} {user}@{host}"
     return [
-        "Only your account can open the page's socket. On your laptop, type this and leave it running:",
+        "Only your account can open the page's socket.",
+        "On your laptop, type this and leave it running:",
         f"  {tunnel}",
         "and open this address there:",
         f"  {address(port, token)}",

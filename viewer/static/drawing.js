@@ -7,12 +7,13 @@ import { html, nothing, svg } from "./vendor/lit-html.js";
 const WIDTH = 1000, ROW = 20;
 const PARTS = ["waiting", "queue", "start-up", "running", "saving", "blind"];
 
-export function timeline(state, rows, clock) {
+export function timeline(state, rows, time) {
   const now = state.now();
   const parts = rows.flatMap(([, row]) => row.jobs.flatMap((job) => job.parts));
   if (!parts.length) return html`<p class="dim">No jobs on this page.</p>`;
   const last = Math.max(...parts.map((part) => part.end ?? now));
   const first = Math.min(...parts.map((part) => part.start));
+  const clock = (at) => time(at, now, last - first < 600 ? { second: "2-digit" } : {});
   const x = (at) => ((at - first) / Math.max(1e-9, last - first)) * WIDTH;
   const lines = [...rows].sort(([a], [b]) => Number(a) - Number(b)).map(([slot, row]) => line(state, Number(slot), row, x, now, clock));
   const axis = [0, 1, 2, 3].map((k) => html`<span>${clock(first + ((last - first) * k) / 3, now)}</span>`);

@@ -44,8 +44,8 @@ export function zone(at) {
   return `times are in UTC${offset < 0 ? "-" : "+"}${Math.floor(minutes / 60)}${rest}`;
 }
 
-function clock(at, now) {
-  return moment(at, Math.abs(now - at) < 86400 ? { day: undefined, month: undefined } : {});
+function clock(at, now, form) {
+  return moment(at, { ...(Math.abs(now - at) < 86400 ? { day: undefined, month: undefined } : {}), ...form });
 }
 
 const ago = (at, now) => (at == null ? "" : `${roughly(now - at)} ago`);

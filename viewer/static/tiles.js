@@ -299,7 +299,7 @@ class Tile {
     if (!seen) {
       for (const one of [this.canvas, this.picture, this.solved, this.follow, this.reset]) show(one, false);
       this.element.dataset.success = "false";
-      say(this.badge, "waiting");
+      say(this.badge, state.at_work || state.lane.includes("@") ? "waiting" : "not running");
       say(this.numbers, state.score == null ? "" : `evaluated ${Math.round(100 * state.score)} %`);
       this.table({});
       const waits = state.lane.includes("@") ? `Waiting for ${state.lane.split("@")[1]} …` : state.at_work ? "Waiting for its job …" : "It has no running job.";
