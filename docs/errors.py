@@ -26,7 +26,11 @@ def rows(package: str) -> list[str]:
             kind = re.findall(rf"^class {kind}\((\w+)", sources, re.MULTILINE)[0]  # noqa: PLW2901 - its base
         code = getattr(tree, kind).exit_code
         for name, sentence in sentences.items():
-            words = " ".join(sentence.replace("{{", "{").replace("}}", "}").split()).replace("|", r"\|")
+            words = (
+                " ".join(sentence.replace("{{", "{").replace("}}", "}").split())
+                .replace("|", r"\|")
+                .replace("<", "&lt;")
+            )
             found.append(f"| `{name}` | {code if code != 1 else ''} | {words} |")
     return found
 

@@ -61,7 +61,7 @@ class RunConfig(Section):
     )
     run_name: str = Field("mt10", pattern=NAME_PATTERN, description="Name of the run: letters, digits, . _ -")
     run_dir: str | None = Field(
-        None, pattern=r"^[^\x00]+$", description="Run folder, relative to this file; default: runs/<run_name>."
+        None, pattern=r"^[^\x00]+$", description="Run folder, relative to this file; default: runs/NAME."
     )
     executor: Literal["auto", "slurm", "local"] = Field(
         "auto", description="auto: slurm if sbatch exists; a run keeps the executor of its first job."
