@@ -120,7 +120,7 @@ def _visited(remote: Remote, name: str) -> Visit:
     try:
         transport = open_transport(remote, client=name)
         try:
-            offers = transport.listing().offers
+            policies = transport.listing().policies
             facts = transport.facts()
         finally:
             transport.close()
@@ -129,7 +129,7 @@ def _visited(remote: Remote, name: str) -> Visit:
         return Visit(transport="local" if remote.is_local else "openssh", error=kind, sentence=f"{error.with_id()}")
     return Visit(
         transport=transport.name, version=facts.version, clock_offset_s=facts.clock_offset_s,
-        contributor=facts.contributor, policies=sum(offer.kind == "manifest" for offer in offers),
+        contributor=facts.contributor, policies=policies,
     )  # fmt: skip
 
 
@@ -150,7 +150,7 @@ def _host_key(facts: LaptopFacts) -> Judgements:
         case "unknown":
             return problem(f"the host shows {key.fingerprint}, which is not known here", _ASK_FOR_KEY)
         case "changed":
-            return problem(key.sentence, _ASK_FOR_KEY)
+            return problem(key.sentence)
         case _:
             return warning(f"not seen: {key.sentence or 'the host was not reached'}")
 

@@ -15,7 +15,7 @@ import re
 import shlex
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -189,15 +189,18 @@ def endpoint(remote: Remote) -> Endpoint:
 
 def known_keys(place: Endpoint) -> list[HostKey]:
     """The keys under which `place` is known on this machine, ours first."""
-    found: list[HostKey] = []
+    return [key for _, key in _known(place)]
+
+
+def _known(place: Endpoint) -> Iterator[tuple[Path, HostKey]]:
+    """Each with the file that has it."""
     for file in place.known_hosts:
         if not file.is_file():
             continue
         for line in _run(["ssh-keygen", "-F", place.pinned_name, "-f", str(file)]).stdout.splitlines():
             words = line.split()
             if len(words) >= 3 and not line.startswith(("#", "@")):
-                found.append(HostKey(words[1], words[2]))
-    return found
+                yield file, HostKey(words[1], words[2])
 
 
 def offered_key(place: Endpoint, known: Sequence[HostKey] = ()) -> HostKey:
@@ -215,8 +218,9 @@ def offered_key(place: Endpoint, known: Sequence[HostKey] = ()) -> HostKey:
         raise explain(place.host, EXIT_SSH, done.stderr or "it shows no host key")
     kinds = {key.kind for key in known}
     for other in (key for key in shown if key.kind in kinds and key not in known):
-        files = ", ".join(str(path) for path in place.known_hosts if path.is_file())
-        raise HostKeyError("host.other-key", host=place.pinned_name, fingerprint=other.fingerprint, files=files)
+        files = dict.fromkeys(str(file) for file, key in _known(place) if key.kind == other.kind)
+        forget = " and ".join(f"`{shlex.join(['ssh-keygen', '-R', place.pinned_name, '-f', file])}`" for file in files)
+        raise HostKeyError("host.other-key", host=place.pinned_name, fingerprint=other.fingerprint, forget=forget)
     return min(shown, key=lambda key: (key not in known, _KINDS.index(key.kind)))
 
 

@@ -55,6 +55,7 @@ def question(path: str) -> str:
             'say home "$HOME"',
             'if [ -d "$p" ]; then say path "$(cd "$p" && pwd)"; fi',
             'if [ -d "$p/v1" ]; then say is shared; elif [ -d "$p/shared/v1" ]; then say is parent; fi',
+            'if [ ! -f "$f" ] && [ ! -d "$p/v1" ] && [ ! -d "$p/shared" ] && ls "$p" | grep -q .; then say other; fi',
             'for d in "$p/v1/runs" "$p/shared/v1/runs"; do if [ -d "$d" ]; then say runs "$d"; fi; done',
             'if [ -n "$r" ]; then say run "$r"; fi',
             'if [ -x "$b/syncd" ]; then say syncd "$b/syncd"; fi',
@@ -124,7 +125,7 @@ def findings(answer: str, asked: str, command: str | None = None) -> Findings:
     """What the other side answered. `asked`: the path of the question; `command`: the user knows where syncd is.
 
     Whatever answers may lie: a path of it is a path, and a program that it names is called `syncd`.
-    Errors: RemoteError where the folder is not there, or the shell did not answer.
+    Errors: RemoteError where the folder is not there, or is another one; or the shell did not answer.
     """
     found = marked(answer)
     if "home" not in found:
@@ -132,6 +133,8 @@ def findings(answer: str, asked: str, command: str | None = None) -> Findings:
     path = next(iter(found.get("path", [])), "")
     if not path:
         raise RemoteError("survey.no-folder", path=asked, home=found["home"][0])
+    if "other" in found:  # an empty one may become a shared folder
+        raise RemoteError("survey.no-run", path=path)
     shared = _shared(found, path, _run(next(iter(found.get("run", [])), "")))
     if not is_absolute_path(shared):
         raise RemoteError("survey.relative-folder", path=shared[:200])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from anchorleg.output import say
 from anchorleg.places import home_folder, short_path, user_path
 from anchorleg.words import counted
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, SecondFactorError
@@ -89,10 +90,11 @@ def _connect(
     _pin(where, known_hosts_file(), fingerprint)
     place, is_gated = _surveyed(place, where, own, command)
     wanted = name or settings.name or default_name()
-    who, policies = _tried(place, wanted)
+    policies, who = _tried(place, wanted)
     if is_gated:
         wanted = who or wanted
-    _step("connection", f"works; your contributions are called {who or wanted}" + _what_is_there(policies))
+    there = f"{counted(policies, 'policy is', 'policies are')} there" if policies else "no policy yet"
+    _step("connection", f"works; your contributions are called {who or wanted}; {there}")
     changed: dict[str, object] = {"remote": place, "name": wanted}
     if folder:
         changed["folder"] = settings.mirror_at(folder)  # the next command may start elsewhere
@@ -130,9 +132,8 @@ def _pin(where: Endpoint, file: Path, fingerprint: str | None) -> None:
     elif not _is_terminal():
         raise ConfigError("host.not-confirmed", **facts)
     else:
-        print("\n  The {kind} key of {host} is {fingerprint}.".format(**facts))
-        print("  Compare it with the one that the site publishes.")
-        if _ask("Is it correct? [y/N]").strip().lower() not in {"y", "yes"}:
+        print("\n  The {kind} key of {host} is\n  {fingerprint}\n  Compare it with the published one.".format(**facts))
+        if input("  Is it correct? [y/N] ").strip().lower() not in {"y", "yes"}:
             raise HostKeyError("host.declined")
     keys.pin(where, shown, file)
     _step("host key", f"{shown.fingerprint} (pinned)")
@@ -176,20 +177,15 @@ def _surveyed(place: Remote, where: Endpoint, own: OwnKey, command: str | None) 
     return place.model_copy(update={"path": found.shared, "command": found.command}), False
 
 
-def _tried(place: Remote, name: str) -> tuple[str | None, int]:
-    """(how the other side calls us, policies on offer), over a real connection."""
+def _tried(place: Remote, name: str) -> tuple[int, str | None]:
+    """(policies on offer, how the other side calls us), over a real connection."""
     from syncd.transports.openssh import OpensshTransport
 
     transport = OpensshTransport(place, name)
     try:
-        offers = transport.listing().offers
-        return transport.facts().contributor, sum(offer.kind == "manifest" for offer in offers)
+        return transport.listing().policies, transport.facts().contributor
     finally:
         transport.close()
-
-
-def _what_is_there(policies: int) -> str:
-    return f"; {counted(policies, 'policy is', 'policies are')} there" if policies else "; no policy yet"
 
 
 def _print_friend(settings: Settings, friend: str, file: Path, *, checkpoints: bool) -> None:
@@ -215,12 +211,8 @@ def _print_friend(settings: Settings, friend: str, file: Path, *, checkpoints: b
 
 def _step(name: str, words: str) -> None:
     mark = "✓" if _is_terminal() else "ok"
-    typer.echo(f"{mark} {name:<{_STEP_WIDTH}} {words}")
+    say(f"{mark} {name:<{_STEP_WIDTH}} {words}")
 
 
 def _is_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
-
-
-def _ask(question: str) -> str:
-    return input(f"  {question} ")

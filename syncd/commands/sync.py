@@ -207,6 +207,7 @@ def _stay(verb: str, settings: Settings, place: Remote, mirror: Path, wishes: Wi
                 from syncd.wire.protocol import program_version
 
                 program_version()  # now, while it is that of this code: an upgrade may come before the connection
+                _log_line(f"connecting to {place}")
                 writer = StatusWriter(mirror, str(place), pull=wishes.pull, push=wishes.push)
                 arrived = views.ArrivalLines(_log_line).arrived
                 Client(mirror, lambda: connect(settings, place), writer, wishes, say=_log_line, arrived=arrived).watch()
@@ -235,7 +236,7 @@ def _signals() -> Iterator[Callable[[], bool]]:
 def _log_line(sentence: str) -> None:
     """One line of a log, with its time. A full disk costs the line, not the client."""
     try:
-        print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {sentence}", flush=True)
+        say(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {sentence}")
     except ReaderGoneError:
         raise
     except OSError as error:

@@ -15,7 +15,6 @@ from syncd.errors import ChangedError, DamagedPolicyError, GoneError, NoRoomErro
 from syncd.laptop.backoff import DISK_RETRY_S, later
 from syncd.laptop.mirror import Arrival, Mirror
 from syncd.outbox import Outbox, OutboxFile, count_reason
-from syncd.shared.layout import AVERAGED
 from syncd.wire.arrivals import MAX_FILES, News, Offer, Receipt
 from syncd.wire.protocol import SegmentVerdict
 from syncd.wire.session import Session
@@ -119,9 +118,7 @@ class Exchange:
         """
         if not announced:
             self._relist_at = None
-            self.counts.offered = sum(
-                offer.kind == "manifest" and f"/{AVERAGED}/" not in offer.path for offer in news.offers
-            )
+            self.counts.offered = news.policies
         if self._pull:
             for offer in self._mirror.wanted(news.offers, changed=announced, say=self._pass_over):
                 target = self._mirror.target(offer)
@@ -224,9 +221,9 @@ class Exchange:
 
     def _refused(self, segment: OutboxFile, receipt: Receipt) -> None:
         slot = segment.run_id, segment.slot
-        said = f'{receipt.reason}: "{receipt.sentence}"' if receipt.sentence else receipt.reason
+        said = f'"{receipt.sentence}" ({receipt.reason})' if receipt.sentence else receipt.reason
         why = UPDATE_FIRST if receipt.reason == "version" else ""
-        words = f"the other side accepts no more segments now ({said}); they wait in the outbox{why}"
+        words = f"segments wait in the outbox{why}; the other side says {said}"
         if receipt.reason == "unreadable":
             words = f"a segment in the outbox cannot be read now ({receipt.sentence}): it is tried again"
         if receipt.retry_after_s is not None and receipt.reason in ABOUT_A_SLOT:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from syncd.errors import ChangedError, GoneError, StorageError, SyncError
+from syncd.shared.layout import AVERAGED
 from syncd.wire import protocol
 from syncd.wire.protocol import Frame, SegmentVerdict
 
@@ -63,6 +64,11 @@ class News:
     offers: tuple[Offer, ...] = ()
     verdicts: tuple[SegmentVerdict, ...] = ()
     left_out: str = ""
+
+    @property
+    def policies(self) -> int:
+        """How many slots offer one. Its average is no other policy."""
+        return sum(offer.kind == "manifest" and f"/{AVERAGED}/" not in offer.path for offer in self.offers)
 
 
 @dataclass(frozen=True)

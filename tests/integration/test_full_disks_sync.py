@@ -92,7 +92,7 @@ def test_where_the_owners_disk_is_full_segments_wait_in_the_outbox(
     ballast = fill(small_disk)
     done = syncd("push", str(shared.path), str(folder), env=env)
     assert "Traceback" not in done.stderr
-    assert 'accepts no more segments now (storage: "the disk there is nearly full")' in done.stdout + done.stderr
+    assert 'says "the disk there is nearly full" (storage)' in done.stdout + done.stderr
     assert (Outbox(folder).count(), read_contributions(folder).sent) == (1, 0)
     assert not list(shared.path.rglob("inbox/*/new/*/*/*"))
     ballast.unlink()

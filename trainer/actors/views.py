@@ -192,7 +192,8 @@ def screen(playing: Playing) -> Group:
     for name, words in playing.rows():
         rows.add_row(name, Text(words))
     tasks = [_cell(name.removesuffix("-v3"), score) for name, score in playing.tasks.items()]
-    return Group(rows, Columns(tasks, equal=True, column_first=True))
+    head = [Text("task, share of its last episodes solved, mean return:", style="dim")] * bool(tasks)
+    return Group(rows, *head, Columns(tasks, equal=True, column_first=True))
 
 
 def _cell(task: str, score: TaskScore) -> Text:

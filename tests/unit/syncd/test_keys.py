@@ -123,6 +123,18 @@ def test_the_survey_follows_the_runs_own_words(tmp_path: Path):
     assert found.command == str(theirs)
 
 
+def test_a_folder_with_other_things_is_no_runs(tmp_path: Path):
+    """`watch` would wait there for policies that never come. Into an empty one a run may write its first."""
+    for made in ("project/runs/mt10/run.json", "early/shared/x", "empty/.hidden"):
+        make_program(tmp_path / made)
+    for asked in ("project/runs/mt10", "early", "empty"):
+        survey.findings(answer(tmp_path, asked), asked)
+    for asked in ("project", "project/runs"):
+        with pytest.raises(RemoteError) as raised:
+            survey.findings(answer(tmp_path, asked), asked)
+        assert raised.value.id == "survey.no-run"
+
+
 def give_to_stranger(folder: Path) -> None:
     for path in (folder, *folder.rglob("*")):
         os.chown(path, STRANGER, STRANGER, follow_symlinks=False)

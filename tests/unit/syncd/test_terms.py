@@ -152,9 +152,7 @@ class TestTheClient:
         exchange = self.exchanging(tmp_path, {RUN: full, OTHER: Receipt(True)}, clock, said)
         exchange.send_some()
         assert [each.run_id for each in Outbox(tmp_path).waiting()] == [RUN]
-        assert said == [
-            'the other side accepts no more segments now (full: "slot 0 needs nothing"); they wait in the outbox'
-        ]
+        assert said == ['segments wait in the outbox; the other side says "slot 0 needs nothing" (full)']
         assert Outbox(tmp_path).offer(OTHER, 0, b"another")
         exchange.send_some()
         assert exchange.transport.asked.count(RUN) == 1
