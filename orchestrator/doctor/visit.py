@@ -16,7 +16,7 @@ from rich.console import Console
 from anchorleg.findings import Finding, Level, as_objects, examine, problems_of, show_findings, total
 from anchorleg.output import Waiting
 from anchorleg.places import runs_folder
-from orchestrator.config import apply_overrides
+from orchestrator.config import apply_overrides, check_start
 from orchestrator.doctor.checks import CHECKS, LoginFacts
 from orchestrator.doctor.gather import Subject, gather, subject_of
 from orchestrator.doctor.probechecks import CHECKS as PROBE_CHECKS
@@ -103,6 +103,7 @@ def look_before_first_job(asked: StartRequest, out: Console, *, offer: bool) -> 
     subject = subject_of(asked.config, asked.path, os.environ)
     if subject.executor != "slurm" or has_begun(asked.run_dir):
         return
+    check_start(asked.config, "slurm")
     told = SlurmExecutor(asked.run_dir.jobs, subject.env, command_timeout_s=SINFO_S).partitions()
     named = asked.config.slurm.partition is not None  # else the site may choose another one than its default
     found = partition(asked.config, SlurmFacts(partitions=told.rows), lasting=True) if named and told.rows else ()

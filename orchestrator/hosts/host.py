@@ -14,7 +14,7 @@ from contextlib import suppress
 from rich.console import Console
 
 from anchorleg.files import patiently
-from anchorleg.output import say
+from anchorleg.output import Waiting, say
 from orchestrator.config import RunConfig
 from orchestrator.configwarnings import wandb_notes, warnings_of
 from orchestrator.controller import Controller
@@ -75,7 +75,8 @@ def start(asked: StartRequest, out: Console) -> None:
     in_background = os.getsid(0) == os.getpid()
     lease = Lease.take_patiently(run_dir, "start --via daemon" if in_background else "start")
     try:
-        run = begin_run(asked, known)
+        with Waiting("copying Anchorleg into the run's folder"):
+            run = begin_run(asked, known)
         with interruptions() as interrupted, RunDisplay(run_dir, out) as display:
             hook, board = Hook(run, run_dir, display.note), BoardWriter(run, run_dir)
             controller = make_controller(run, run_dir, lease, display.say, hook, board.write)

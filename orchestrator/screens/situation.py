@@ -89,8 +89,9 @@ def _without_job(slot: Slot, around: Around) -> Situation:
             return Situation("dropped", slot.why, f"its files stay; continue it with {resume}")
         case SlotStatus.BEHIND:
             return Situation("behind", slot.why, "others were better" if slot.rungs else "it reported no metric")
+    waits = slot.why.startswith("waits ")
     if around.wish != "run":
-        return Situation("stopped", slot.why, f"{go_on} continues it")
+        return Situation("stopped", "" if waits else slot.why, f"{go_on} continues it")
     if slot.index >= around.slots:
         return Situation("stopped", "the run has fewer slots now", "its files stay where they are")
     if slot.not_before > around.now:
@@ -100,7 +101,6 @@ def _without_job(slot: Slot, around: Around) -> Situation:
     current = slot.current
     if current is not None and current.verdict is None and current.claimed_by is not None:
         return Situation("waiting", slot.why or "the end of its last job is not clear yet", "the next looks decide")
-    waits = slot.why.startswith("waits ")
     return Situation("waiting", slot.why, f"a job is submitted {'when that is over' if waits else 'at the next look'}")
 
 

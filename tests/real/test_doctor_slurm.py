@@ -237,6 +237,9 @@ def test_start_refuses_what_no_node_has_offers_the_probe_and_says_why_the_first_
         ("slurm.partition=nope", "slurm.partition to one of: gpu, short"),
     ):
         relay.run("start", "--set", asked).assert_refused(2, fits, "[slurm.never-fits]")
+    too_short = relay.run("start", "--time-limit", "0:01:20")
+    too_short.assert_refused(2, "[config.walltime-too-short]")
+    assert "doctor --probe" not in too_short.words  # it would be refused afterwards
     assert not relay.run_dir.exists()
 
     typist = Typist([sys.executable, "-m", "orchestrator", "start"], relay.env, str(relay.folder))
