@@ -32,8 +32,7 @@ STOP_MARGIN_S = 60.0
 DOUBTFUL_S = 75.0
 #: From here on the person who waits is told why.
 SILENCE_TOLD_S = 10.0
-#: Between two looks a living owner is silent, too. A wish wakes it within a quarter of a second, and it beats; a busy
-#: login node or folder takes some seconds.
+#: Between two looks a living owner is silent, too. A wish wakes it within some seconds, and it beats.
 WAKE_S = 5.0
 LOOK_S = 0.1
 #: Slurm takes an ended job out of the queue within a second or two; an epilog may take longer.

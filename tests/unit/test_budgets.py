@@ -21,7 +21,7 @@ ROOMS = {
     "orchestrator/*.py": 2_937,
     "orchestrator/decisions": 3_150,
     "orchestrator/run orchestrator/executors": 3_576,
-    "orchestrator/hosts orchestrator/screens": 3_703,
+    "orchestrator/hosts orchestrator/screens": 3_721,
     "orchestrator/doctor orchestrator/commands orchestrator/integrations": 2_833,
     "syncd": 11_164,
     "viewer": 4_695,
@@ -35,7 +35,7 @@ ROOMS = {
     "bench": 5_932,
 }
 MOST_LINES, MOST_FILES = 74_058, 418
-MOST_TEST_LINES = 66_810
+MOST_TEST_LINES = 66_829
 #: Files below 60 lines, without those that only say what a folder is.
 SMALL, MOST_SMALL = 60, 40
 #: `monkeypatch.setattr` in the unit tests of each package.

@@ -157,9 +157,8 @@ def test_a_stopped_slot_waits_for_nothing(place: Place) -> None:
     place.ledger = a_run(*slots, run_id=place.ledger.run_id)
     write_control(place.run_dir, "stop", now=NOW, by="stop")
     assert [(slot.state, slot.why) for slot in place.written(0.0).view().slots] == [
-        ("stopped", ""),
-        ("stopped", "the disk is full"),
-    ]
+        ("stopped", ""), ("stopped", "the disk is full")
+    ]  # fmt: skip
 
 
 def test_a_run_that_is_over_waits_for_nobody(place: Place) -> None:
