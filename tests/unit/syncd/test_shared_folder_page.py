@@ -22,8 +22,8 @@ def test_every_number_in_it_is_the_codes():
     most = inbox.InboxLimits()
     numbers = [
         f"{CHUNK_ROWS} rows a file",
-        f"the newest {LEARNERS.newest}, and of the last {LEARNERS.thinned_s / 3600:.0f} hours one a minute",
-        f"the newest {AVERAGES.newest}, and of the last {AVERAGES.thinned_s / 3600:.0f} hours one every ten minutes",
+        f"the newest {LEARNERS.newest}, and one a minute per attempt of the last {LEARNERS.thinned_s / 3600:.0f} hours",
+        f"the newest {AVERAGES.newest}, and one every ten minutes of the last {AVERAGES.thinned_s / 3600:.0f} hours",
         f"the newest {MIRRORS.newest} |",
         f"{retention.WAITING_S / DAY:.0f} days, then quarantine",
         f"at most {most.waiting_segments:,} and {most.waiting_bytes // 2**20} MiB a contributor",
