@@ -1,4 +1,4 @@
-"""The settings of both: pydantic alone, so that a login node can check a config without torch and numpy."""
+"""Settings of the suite and the algorithm: pydantic alone, so that a login node needs no torch and numpy."""
 
 from __future__ import annotations
 
