@@ -93,7 +93,7 @@ class RunConfig(Section):
         description="Your own program instead of the trainer; `@{name}` is replaced by a param, `@{slot}` by the slot.",
     )
     params: dict[str, Any] = Field(
-        {}, description="Settings of your own program, given by the file ANCHORLEG_CONFIG and as `@{name}` in command."
+        {}, description="Settings of your own program, passed in the file ANCHORLEG_CONFIG and as `@{name}` in command."
     )
     notify: list[str] | None = Field(
         None,

@@ -15,7 +15,7 @@ The file is JSON, or YAML if its name ends in `.yaml` or `.yml`. Every field is 
 """
 
 PRESETS_HEAD = """A preset only sets values; [Algorithms](algorithms.md#start-from-a-preset) names their sources.
-They suit its own tasks; those of `mclean`, `best` and `brc` grow with the number of tasks.
+The values suit the preset's tasks; those of `mclean`, `best` and `brc` grow with the number of tasks.
 """
 #: In these, fields that variants share may differ.
 _APART = {"default": None, "const": None}

@@ -215,10 +215,10 @@ class HalvingSection(Section):
 
 
 class QueueSection(Section):
-    """Which slot gets the next free job if there are more slots than jobs. Running jobs are never stopped for it."""
+    """Which slot gets the next free job if there are more slots than jobs. No running job is stopped for it."""
 
     order: Literal["fair", "priority", "in turn"] = Field(
-        "fair", description="fair: least worked first; priority: highest first, then fair; in turn: as written."
+        "fair", description="fair: least training time first; priority: highest first, then fair; in turn: as written."
     )
     metric: str | None = Field(
         None,

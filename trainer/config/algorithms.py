@@ -240,7 +240,7 @@ class Cloning(AlgorithmSettings):
     demos_sha256: Sha256 | None = Field(None, description=OffPolicySettings.model_fields["demos_sha256"].description)
     batch_size: PositiveInt = Field(32, description="Demonstrated actions per update.")
     learning_rate: Positive = Field(1e-4, description="Adam's step size.")
-    updates_per_step: Annotated[float, Field(gt=0, le=64)] = Field(1.0, description="Updates per step of its policy.")
+    updates_per_step: Annotated[float, Field(gt=0, le=64)] = Field(1.0, description="Updates per step of training.")
 
     def findings(self, env: EnvSettings, network: Network, num_envs: int, total_steps: int) -> Iterator[SettingFinding]:
         yield from super().findings(env, network, num_envs, total_steps)

@@ -150,7 +150,7 @@ class EncoderSettings(TrainingSettings):
     """The encoder that turns pictures into features; every observation other than a row of numbers has its own."""
 
     arch: str = Field(
-        "auto", description="Its name (see docs/algorithms.md); auto: nature for pictures, simple3dcnn for clips."
+        "auto", description="Name (see docs/algorithms.md); auto: nature for pictures, simple3dcnn for clips."
     )
     features: PositiveInt | None = Field(
         None, description="Number of features per picture, or per camera's clip; default: the encoder's own."
@@ -172,7 +172,7 @@ class EncoderSettings(TrainingSettings):
         description="Do not train it: features are computed once and stored instead of frames; default: true if "
         "it comes from a file.",
     )
-    lr_scale: NotNegative = Field(1.0, description="Factor on its learning rate; 0.1 suits one from a file.")
+    lr_scale: NotNegative = Field(1.0, description="Factor on the encoder's learning rate; 0.1 suits one from a file.")
 
     @model_validator(mode="after")
     def _they_fit_together(self) -> Self:

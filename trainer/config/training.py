@@ -131,7 +131,7 @@ class Training(TrainingSettings):
     )
     # Off-policy learning bears old experience; a tenth of a usual run of 2M steps is where it stops to be worth it.
     contribution_max_lag: CountInt = Field(
-        200_000, description="Oldest policy, in steps behind, whose contributed experience is accepted."
+        200_000, description="Maximum age, in steps, of the policy that played contributed experience."
     )
     contribution_check_share: Share = Field(
         0.1, description="Share of contributed segments that is simulated again before it is accepted."
