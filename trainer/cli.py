@@ -68,7 +68,7 @@ def train(
 ) -> None:
     """Train a policy. Repeat the command to resume.
 
-    Exit code 0: the last step is done. 75: it was asked to end, and has saved. A job of the orchestrator takes its
+    Exit code 0: the training is complete. 75: it saved and ended, as asked. A job of the orchestrator takes its
     config and folders from ANCHORLEG_* variables.
     """
     began_at = time.time()

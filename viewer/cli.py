@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from viewer.live.hub import Hub
 
 
-_WHAT = "Name or id of a run, a run folder, a folder of runs, a mirror, or HOST:PATH. Default: what is here."
+_WHAT = "Run name or id, run folder, folder of runs, mirror, or HOST:PATH. Default: runs of this folder, or account."
 WhatArgument = Annotated[str | None, typer.Argument(help=_WHAT)]
 
 

@@ -88,7 +88,7 @@ def stop(
     name: NameArgument = None,
     config: ConfigOption = None,
     now: Annotated[bool, typer.Option("--now", help="Cancel the jobs without waiting for them to save.")] = False,
-    grace: Annotated[float | None, typer.Option(min=0, help="Time to save. Default: lead + 60.")] = None,
+    grace: Annotated[float | None, typer.Option(min=0, help="Time to save. Default: lead_seconds + 60.")] = None,
 ) -> None:
     """Stop a run: every job saves and exits. `orchestrator start` continues it."""
     if grace is not None and not math.isfinite(grace):

@@ -36,7 +36,7 @@ ConfigOption = Annotated[
 ]
 NameArgument = Annotated[
     str | None,
-    typer.Argument(metavar="RUN", help="Name, id or folder of a run. Default: this one's.", autocompletion=run_names),
+    typer.Argument(metavar="RUN", help="Run name, id or folder. Default: this folder's run.", autocompletion=run_names),
 ]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", help="Any field, such as training.seed=3. Repeat for more.")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 SlotsArgument = Annotated[
     list[str],
-    typer.Argument(metavar="SLOT", help="Slots by number, range (0-3) or name, in which * stands for any letters."),
+    typer.Argument(metavar="SLOT", help="Slots by number, range (0-3) or name; * matches any characters."),
 ]
 RunOption = Annotated[
     str | None, typer.Option("--run", autocompletion=run_names, help="Name or id of the run. Default: this folder's.")
@@ -24,8 +24,8 @@ RunOption = Annotated[
 
 def add(
     fields: Annotated[list[str] | None, typer.Argument(help="Fields of one experiment, as in the config.")] = None,
-    file: Annotated[Path | None, typer.Option("--from", help="JSON lines, an experiment each.")] = None,
-    name: Annotated[str | None, typer.Option(help="Its name. Default: its fields.")] = None,
+    file: Annotated[Path | None, typer.Option("--from", help="JSON Lines file, one experiment per line.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the experiment. Default: its fields.")] = None,
     priority: Annotated[int | None, typer.Option(help="Higher gets a job first.")] = None,
     run: RunOption = None,
     config: ConfigOption = None,
@@ -53,7 +53,7 @@ def resume(slots: SlotsArgument, run: RunOption = None, config: ConfigOption = N
 
 
 def priority(
-    value: Annotated[int, typer.Argument(metavar="PRIORITY", help="Higher gets a job first; slots start at 0.")],
+    value: Annotated[int, typer.Argument(metavar="PRIORITY", help="Higher gets a job first; 0 at the start.")],
     slots: SlotsArgument,
     run: RunOption = None,
     config: ConfigOption = None,

@@ -27,7 +27,7 @@ def status(
 ) -> None:
     """Show the state of each slot.
 
-    Its job, its progress, when it will end, and why it waits.
+    Shows its job, progress and expected end, and why it waits.
     """
     from orchestrator.screens.forecast import cost_of, cost_words
     from orchestrator.screens.reading import run_view
@@ -99,7 +99,7 @@ def slot_and_name(slot: str, name: str | None) -> tuple[int, str | None]:
 def goodput(name: NameArgument = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Show how the time was spent.
 
-    In the queue, starting, training, saving and lost, for each slot and for the run.
+    Lists the time in the queue, at start-up, productive, lost and saving, for each slot and the run.
     """
     from orchestrator.screens.goodput import goodput_lines, goodput_of, goodput_table
     from orchestrator.screens.reading import run_view

@@ -49,7 +49,7 @@ def render(
     loaded = load_config(path, parse_overrides(sets, slots, partition, time_limit, executor))
     print(rendered(loaded, path, slot, os.environ), end="")
     if (command := loaded.command_of(slot)) is not None:
-        print(f"note: it runs {shlex.join(command)}", file=sys.stderr)
+        print(f"note: the job runs {shlex.join(command)}", file=sys.stderr)
 
 
 def init(
@@ -82,7 +82,7 @@ def doctor(
     sets: SetOption = None,
     probe: Annotated[bool, typer.Option("--probe", help="Submit a job of up to 3 minutes that checks a node.")] = False,
     probe_wait: Annotated[
-        float, typer.Option("--probe-wait", min=1, help="Longest time of the probe in the queue.")
+        float, typer.Option("--probe-wait", min=1, help="Longest wait of the probe in the queue.")
     ] = 600.0,
     as_json: JsonOption = False,
 ) -> None:

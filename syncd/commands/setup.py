@@ -43,9 +43,9 @@ def setup(
 ) -> None:
     """Connect this machine to a run.
 
-    Checks the key, the host key, the login and syncd on the remote, and stores them. Without REMOTE, checks the stored
-    remote, or the one in SYNC_CLUSTER_HOST and SYNC_CLUSTER_PATH. --friend alone only prints the line, for the stored
-    remote.
+    Checks the key, the host key, the login and syncd on the remote, and stores the connection. Without
+    REMOTE, checks the stored remote, or the one in SYNC_CLUSTER_HOST and SYNC_CLUSTER_PATH. --friend alone only prints
+    the line, for the stored remote.
     """
     from syncd.remote import load_settings
 

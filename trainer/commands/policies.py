@@ -117,8 +117,8 @@ def export(
 ) -> None:
     """Write a policy as one file for other programs.
 
-    Its inputs are observations as the environment gives them and the task's number; its outputs are actions from -1 to
-    1, or choices from 0. The file is read back and compared with the policy. docs/watching.md shows how to use it.
+    Inputs are observations as the environment gives them and the task's number; outputs are actions from -1 to 1, or
+    choices from 0. The file is read back and compared with the policy. docs/watching.md shows how to use it.
     """
     with Waiting(f"writing {out}"):
         from trainer.evaluation.playable import find_playable
