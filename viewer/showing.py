@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: What the older guide calls `stream_port`.
 PORT = 9999
 #: What who opens a port is told on a machine that others use, too.
-REACHED = "Others of this machine reach this port"
+REACHED = "Other accounts of this machine can reach this port"
 LEAVE = "Ctrl-C ends this view; jobs go on."
 #: By these a desktop is known.
 _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")

@@ -318,7 +318,7 @@ def room_words(ledger: Ledger, limits: Limits) -> str:
     """Who has the places that slurm.max_jobs allows, or what the scheduler said to the last job."""
     jobs = jobs_of(ledger) + limits.others
     if limits.max_jobs is None or (jobs < limits.max_jobs and ledger.full_at is not None):
-        return full_words(ledger.full_words) if ledger.full_at is not None else "it is submitted at the next look"
+        return full_words(ledger.full_words) if ledger.full_at is not None else "it is submitted at the next check"
     others = f" and {counted(limits.others, 'other job')} of yours" if limits.others else ""
     who = counted(sum(slot.occupied for slot in ledger.slots), "slot") + others
     return f"waits for a free job: {jobs} of {limits.max_jobs} (slurm.max_jobs) are taken by {who}"

@@ -125,7 +125,7 @@ def sight(submission: Submission, attempt: Attempt, evidence: Evidence, facts: F
     if absent_s > wait_s and now > silent_at:
         # A row that the history never closed (sacctmgr calls it a runaway job) proves nothing against a queue
         # that has long forgotten the job and a heartbeat that stopped.
-        known = "the history has no end of it" if history.status == "ok" else "there is no history"
+        known = "the history does not show its end" if history.status == "ok" else "there is no history"
         return Gone(
             proof=f"absent from the queue for {absent_s:.0f} s, {known}, and no heartbeat",
             at=poll.at,

@@ -160,7 +160,7 @@ def with_rungs(ledger: Ledger, queue: QueueSection) -> Ledger:
         if slot.level < reached:
             slots[slot.index] = slot.model_copy(update={"status": SlotStatus.BEHIND})
         else:
-            words[slot.index] += ", and no other experiment's has: set queue.metric to a reported one, and `start`"
+            words[slot.index] += ", nor has any other experiment's: set another queue.metric, and type `start`"
     changed = any(after is not before for after, before in zip(slots, ledger.slots, strict=True))
     return with_words(ledger.model_copy(update={"slots": tuple(slots)}) if changed else ledger, words)
 
@@ -174,7 +174,7 @@ def _rung_words(slot: Slot, slots: Sequence[Slot], queue: QueueSection) -> str:
         return f'at {where}, and up to {steps:,} steps, its program has reported no "{queue.metric}"'
     of = len(ranked(slots, slot.level, queue))
     best = of // queue.halving.factor
-    who = "none goes on yet" if not best else f"the best {best} of {of} continue" if best > 1 else "the best continues"
+    who = "none continue yet" if not best else f"the best {best} of {of} continue" if best > 1 else "the best continues"
     return f"waits at {where}: {who}"
 
 

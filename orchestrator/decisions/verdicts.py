@@ -94,7 +94,7 @@ NOTHING_SAVED = "its program exited with code 0 early, and saved nothing: look a
 #: Of what ended without a record of its own.
 _BEFORE_IT_BEGAN = "it ended before its program started"
 _WITHOUT_A_WORD = "it ended without a message"
-_MISNAMED = "no next job finds its checkpoint: a name in checkpoints/ must be the step, in digits only"
+_MISNAMED = "the next job cannot find its checkpoint: a name in checkpoints/ must be the step, in digits only"
 _NOT_AGAIN = "it asked not to run again (exit code 93)"
 #: Of a job without any word: an error output needs room, too.
 DISK_FULL = "it left no message, and the disk is full"

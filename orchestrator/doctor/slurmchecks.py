@@ -48,7 +48,7 @@ def _slurmctld(_config: RunConfig, slurm: SlurmFacts) -> Judgement:
         found = "Slurm's commands are here, but no slurm.conf says which cluster this is"
         return problem(found, 'run this on a login node, set SLURM_CONF, or set executor to "local"')
     if slurm.down:
-        return problem(f"does not answer: {slurm.down}", "wait for the site; running runs lose nothing")
+        return problem(f"does not answer: {slurm.down}", "wait for the site; no run loses anything")
     if slurm.queue_error:
         return problem(
             f"the queue cannot be read: {slurm.queue_error}",

@@ -182,7 +182,7 @@ def roll_back_slots(run_dir: RunDir, words: Sequence[str], step: int, *, why: st
         return "\n".join(told)
     some = " ".join(str(slot) for slot in slots)
     now = f"`orchestrator pause {some} --run {name}` ends it now, and `orchestrator resume {some} --run {name}`"
-    return "\n".join([*told, f"The running job continues until its hand-over, in vain: {now} once it has ended."])
+    return "\n".join([*told, f"The running job's further steps are lost: {now} once it has ended."])
 
 
 def _more(is_trainer: bool, name: str) -> str:

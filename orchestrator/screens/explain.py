@@ -105,11 +105,11 @@ def withheld(slot: Slot, shown: SlotView, view: RunView, now: float) -> str:
     if slot.not_before > now:
         left = format_duration(slot.not_before - now)
         return f"{slot.why or 'it waits after a failure'}; until {clock(slot.not_before, now)} ({left} more)"
-    return slot.why or "nothing prevents it: it is submitted at the next look"
+    return slot.why or "nothing prevents it: it is submitted at the next check"
 
 
 def _run_facts(view: RunView, now: float) -> list[str]:
-    looked = f"the controller last looked at {clock(view.written_at, now)}" if view.written_at else "never looked at"
+    looked = f"the controller last checked at {clock(view.written_at, now)}" if view.written_at else "never checked"
     until = f" until {clock(view.until, now)}" if view.until is not None else ""
     wish = f"{_WISHES.get(view.wish, view.wish)}{until} (last command: `{view.wished_by or 'start'}`)"
     facts = [f"{looked} ({view.controller or 'none now'})", wish]

@@ -120,5 +120,5 @@ def cost_words(cost: Cost | None, per_hour: float) -> str:
     if cost.left_s is not None and cost.left is not None:
         words += f"; the remaining {number(cost.left_steps)} ≈ {cost.left:,.2f} (in {span(cost.left_s)})"
     if cost.others:
-        words += f"; not included: {counted(cost.others, 'slot')} with more to do and no measured rate now"
+        words += f"; not included: {counted(cost.others, 'unfinished slot')} without a measured rate"
     return f"{words}; restarts and idle time cost extra"

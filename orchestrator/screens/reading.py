@@ -218,7 +218,7 @@ def _slot_view(slot: Slot, run: Run, run_dir: RunDir, around: Around) -> SlotVie
         }
     )
     if (not around.alive or around.stale) and _has_ended(run_dir, slot.index, attempt.number, live.token):
-        return view.model_copy(update={"why": "its job has ended, and no controller has looked since", "ends_at": None})
+        return view.model_copy(update={"why": "its job ended, and no controller has checked since", "ends_at": None})
     return _with_rate(view, slot, run, progress, around.now)
 
 

@@ -47,7 +47,7 @@ class Around:
     full: bool = False
 
 
-NOT_SEEN_YET = "it is accepted; the next look at the queue shows more"
+NOT_SEEN_YET = "it is accepted; the next check of the queue shows more"
 
 
 def situation(slot: Slot, around: Around) -> Situation:
@@ -100,8 +100,8 @@ def _without_job(slot: Slot, around: Around) -> Situation:
         return Situation("waiting", slot.why, again, kind="for ever" if is_refused else None)
     current = slot.current
     if current is not None and current.verdict is None and current.claimed_by is not None:
-        return Situation("waiting", slot.why or "the end of its last job is not clear yet", "the next looks decide")
-    return Situation("waiting", slot.why, f"a job is submitted {'when that is over' if waits else 'at the next look'}")
+        return Situation("waiting", slot.why or "the end of its last job is not clear yet", "the next checks decide")
+    return Situation("waiting", slot.why, f"a job is submitted {'when that is over' if waits else 'at the next check'}")
 
 
 def _with_job(slot: Slot, attempt: Attempt, live: Submission, around: Around) -> Situation:

@@ -104,7 +104,7 @@ def headline(view: RunView) -> str:
 def about(view: RunView, now: float) -> list[tuple[str, bool]]:
     """What is to be said of the whole run: (line, whether it needs attention)."""
     lines = []
-    looked = f", last look {ago(now - view.written_at)}" if view.written_at is not None else ""
+    looked = f", last check {ago(now - view.written_at)}" if view.written_at is not None else ""
     if view.controller is not None:
         lines.append((f"controller: {view.controller}{looked}", view.stale is not None))
     elif view.state in {"no controller", "stopping"}:
@@ -113,15 +113,15 @@ def about(view: RunView, now: float) -> list[tuple[str, bool]]:
         is_at_work = any(slot.job_id and not slot.why for slot in view.slots)
         if view.failover_tick and view.written_at is not None and is_at_work:
             after = clock(view.written_at + FAILOVER_S, now)
-            lines.append((f"a job that ends after {after} looks after the run itself", False))
+            lines.append((f"a job that ends after {after} submits the next jobs itself", False))
     if view.stale is not None:
         lines.append((stale_words(view.stale, now, view.run_dir), True))
     if view.until is not None and view.state in {"running", "no controller"}:
         left = format_duration(view.until - now)
         lines.append((f"until {clock(view.until, now)} (in {left}): then every job saves and ends", False))
     if view.blind_since is not None:
-        since = f"{clock(view.blind_since, now)} ({ago(now - view.blind_since)})"
-        lines.append((f"blind since {since}: {view.blind_error}; nothing is submitted until it answers", True))
+        since = f"the queue has not answered since {clock(view.blind_since, now)} ({ago(now - view.blind_since)})"
+        lines.append((f"{since}: {view.blind_error}; nothing is submitted until it does", True))
     lines += [(line, False) for line in _queue_lines(view)]
     for node in view.excluded_nodes:
         deaths = f"{counted(node.deaths, 'job')} died early on it"

@@ -106,7 +106,7 @@ def test_each_thing_that_is_wrong_is_a_line_that_says_what_to_do(
     assert asked == ["scontrol ping"]
     dead.assert_refused(11, "slurmctld", "[doctor.problems]")
     assert "Slurmctld(primary) at" in dead.out
-    assert "warning: probe: it was not sent" in dead.out
+    assert "warning: probe: not sent" in dead.out
     assert left_behind(relay) == []
 
 

@@ -68,7 +68,7 @@ def test_the_readme_says_what_was_not_tested() -> None:
         ("laptops.md", f"together make up at most {100 * MAX_SHARE:.0f} % of each task's rows"),
         ("laptops.md", f"within {spotcheck.TOLERANCE} on others"),
         ("laptops.md", f"The first {spotcheck.FIRST} episodes of each contributor"),
-        ("watching.md", f"`--watch` refreshes it every {WORDS[int(WATCH_S)]} seconds"),
+        ("watching.md", f"`--watch` refreshes the table every {WORDS[int(WATCH_S)]} seconds"),
         (SECURITY, f"a mirror has {capacity.MAX_SLOTS:,} slots, {MAX_FILES:,} files and"),
         (SECURITY, f"files and {capacity.MAX_BYTES // (1024 * MIB)} GiB at most, and"),
         (SECURITY, f"and {layout.FREE_BYTES // (1024 * MIB)} GiB (on a small disk {100 * layout.FREE_SHARE:.0f} %)"),

@@ -207,7 +207,7 @@ class Follower:
             return
         if self._averaged and any(store.hinted(place) for place in chosen):
             self.waiting_for = (
-                f"waiting for a first averaged policy in {self._shared.path}; without --averaged there is a policy"
+                f"waiting for a first averaged policy in {self._shared.path}; to play without it, leave out --averaged"
             )
         elif chosen or not places:
             self.waiting_for = f"waiting for the first policy in {self._shared.path}"

@@ -167,7 +167,7 @@ class AlgorithmSettings(TrainingSettings):
 
 
 def _unlearned(total_steps: int) -> str:
-    return f"and there are {total_steps:,} (total_steps): nothing is learned"
+    return f"but total_steps is {total_steps:,}, so nothing is learned"
 
 
 class OnPolicySettings(AlgorithmSettings):
@@ -202,8 +202,8 @@ class OnPolicySettings(AlgorithmSettings):
             yield SettingFinding(FieldError("network.trunk-of-off-policy", trunk=network.trunk, algorithm=self.name))
         falling, rollout = self.learning_rate_steps, self.rollout_steps * num_envs
         if falling != "total" and 0 < falling < total_steps:
-            zero = f"the learning rate is 0 from step {falling:,} on, so nothing is learned until {total_steps:,}"
-            yield SettingFinding(f'{zero} (total_steps); "total" falls until there', ("learning_rate_steps",))
+            zero = f"the learning rate is 0 from step {falling:,} on, but total_steps is {total_steps:,}"
+            yield SettingFinding(f'{zero}: set learning_rate_steps to "total"', ("learning_rate_steps",))
         if rollout > -(-total_steps // num_envs) * num_envs:
             long = f"a rollout is {rollout:,} steps of all environments, {_unlearned(total_steps)}"
             yield SettingFinding(long, ("rollout_steps",))
@@ -313,7 +313,7 @@ class GroupSettings(TrainingSettings):
     )
     mix_every: PositiveInt = Field(
         1_000,
-        description="Updates between two moves; networks come from the newest checkpoints, so more often than "
+        description="Updates between two moves; networks come from the newest checkpoints, so moving more often than "
         "checkpoint_interval is useless.",
     )
 

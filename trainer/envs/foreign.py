@@ -70,8 +70,8 @@ class Settled:
 @cache
 def _tell(who: str, call: str, before: str) -> None:
     """Once a process."""
-    words = "%s has called %s in the trainer's own process, whose networks depend on it: it is reset to %s; if the "
-    _log.warning(words + "environment needs it, step it in a process of its own (num_workers: 1)", who, call, before)
+    words = "%s has called %s in the trainer's process. Networks depend on this setting, which is reset to %s. If "
+    _log.warning(words + "the environment needs it, give that its own process (num_workers: 1)", who, call, before)
 
 
 @contextlib.contextmanager

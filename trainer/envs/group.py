@@ -208,10 +208,8 @@ class EnvGroup:
             if low < least or high > largest:
                 del self._ranges[key]
                 names = ", ".join(self._instances.suite.spaces.tasks[:3])
-                words = (
-                    "%s: the observation %r goes from %g to %g, and its space from %g to %g: nets learn badly from  "
-                )
-                _log.warning(words + "large numbers; scale what it gives", names, key, low, high, spec.low, spec.high)
+                words = "%s: the observation %r goes from %g to %g, but its space says %g to %g: nets learn badly from "
+                _log.warning(words + "large numbers; scale the observation", names, key, low, high, spec.low, spec.high)
 
     def _present(self, slot: EnvSlot) -> None:
         """Where `slot` stands now, for watchers."""

@@ -59,7 +59,7 @@ def show_runs(runs: Sequence[Summary], out: Console) -> None:
             earned = [one.mean_return for one in curves.evaluations if one.mean_return is not None]
             if earned:
                 say(
-                    f"{run.run}, slot {curves.slot}: judged by its return, for its environments tell of no success; "
+                    f"{run.run}, slot {curves.slot}: judged by its return, because its environments report no success; "
                     f"last {earned[-1]:,.1f}, best {max(earned):,.1f}"
                 )
 
@@ -211,7 +211,7 @@ def show_comparison(contenders: Sequence[Contender], out: Console) -> None:
     say(judged_at(order))
     say(f"in brackets: {' or '.join(dict.fromkeys(one.interval for one in order))}")
     if (count := min(len(one.seeds) for one in order)) < MIN_SEEDS:
-        say(f"{count} seeds say nothing of other seeds; use {MIN_SEEDS} or more")
+        say(f"{count} seeds say nothing about other seeds; use {MIN_SEEDS} or more")
 
 
 def comparison_as_json(contenders: Sequence[Contender]) -> dict[str, Any]:

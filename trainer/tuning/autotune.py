@@ -86,7 +86,7 @@ def recommend(facts: MachineRates) -> MemoryPlan:
         return replace(plan, notes=("nothing was measured", *plan.notes))
     near = _smallest_near(facts.stepping)
     if near.num_envs > size:
-        notes = (f"its size suggests {counted(size, 'environment')}; {near.num_envs} were measured as faster",)
+        notes = (f"this machine's size suggests {counted(size, 'environment')}, but {near.num_envs} were faster",)
         return fitted(host, MemoryPlan(near.num_envs, near.workers, notes))
     of_size = [choice for choice in facts.stepping if choice.num_envs == size]
     return fitted(host, MemoryPlan(size, _smallest_near(of_size).workers if of_size else usable_cores(host)))

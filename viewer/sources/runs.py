@@ -44,7 +44,7 @@ from viewer.sources.shared import (
 from viewer.timeline import row_of
 
 #: What no history is kept of.
-LACKS = "This is an earlier moment; slots, policies, contributors, troubles and goodput exist only for now."
+LACKS = "This is an earlier moment. Slots, policies, contributors, troubles and goodput are shown only for the present."
 #: A line of the list of runs is looked at so often.
 ROW_S = 10.0
 #: What a job that runs tells of itself (its first step, a request to hand over) is read so often.

@@ -121,7 +121,7 @@ def test_a_job_that_has_told_its_end_is_not_said_to_train(place: Place) -> None:
     exit_json = place.run_dir.attempt(0, 0) / "exit.json"
     exit_json.write_text(f'{{"code": 0, "at": {NOW - 60}, "token": "{token()}"}}')
     assert place.written(0.0).view().slots[0].why == ""
-    assert place.written(LATE_LOOK_S + 1).view().slots[0].why == "its job has ended, and no controller has looked since"
+    assert place.written(LATE_LOOK_S + 1).view().slots[0].why == "its job ended, and no controller has checked since"
 
 
 @pytest.mark.parametrize(

@@ -160,10 +160,11 @@ def test_notes_say_what_slots_wait_for(slots: list[SlotView], lines: list[str]) 
     assert note_lines(a_view(*slots), NOW) == lines
 
 
-LOOKED = "controller: process 7 on login1, last look 3 s ago"
-BLIND = f"blind since {clock(NOW - 300, NOW)} (0:05:00 ago): squeue timed out; nothing is submitted until it answers"
+LOOKED = "controller: process 7 on login1, last check 3 s ago"
+SINCE = f"{clock(NOW - 300, NOW)} (0:05:00 ago)"
+BLIND = f"the queue has not answered since {SINCE}: squeue timed out; nothing is submitted until it does"
 NOBODY = {"controller": None, "state": "no controller", "failover_tick": True}
-AGAIN = "no controller, last look 3 s ago; continue with `orchestrator start toy`"
+AGAIN = "no controller, last check 3 s ago; continue with `orchestrator start toy`"
 
 
 @pytest.mark.parametrize(
@@ -176,8 +177,8 @@ AGAIN = "no controller, last look 3 s ago; continue with `orchestrator start toy
          [LOOKED, f"until {clock(NOW + 90, NOW)} (in 0:01:30): then every job saves and ends"]),
         (a_view(until=NOW + 90, state="finished"), [LOOKED]),
         (a_view(running(), **NOBODY),
-         [AGAIN, f"a job that ends after {clock(NOW - 3 + 300, NOW)} looks after the run itself"]),
-        (a_view(running(why="its job has ended, and no controller has looked since"), **NOBODY), [AGAIN]),
+         [AGAIN, f"a job that ends after {clock(NOW - 3 + 300, NOW)} submits the next jobs itself"]),
+        (a_view(running(why="its job ended, and no controller has checked since"), **NOBODY), [AGAIN]),
     ],
 )  # fmt: skip
 def test_what_concerns_the_whole_run_stands_on_top(view: RunView, lines: list[str]) -> None:
@@ -229,7 +230,7 @@ def test_slots_share_the_price_and_what_is_not_in_it_is_counted() -> None:
     assert cost.per_million_steps == pytest.approx(1e6 / 150 / 3600 * 3)
     assert cost_words(cost, 3.0) == (
         "at 3 an hour and 150.0 steps/s: 1,000,000 steps ≈ 5.56; the remaining 720,000 ≈ 6.00 (in 2:00:00); "
-        "not included: 1 slot with more to do and no measured rate now; restarts and idle time cost extra"
+        "not included: 1 unfinished slot without a measured rate; restarts and idle time cost extra"
     )
     endless = cost_of(a_view(running(0, rate=10.0), running(1, rate=10.0, total=None)), 1.0)
     assert endless is not None

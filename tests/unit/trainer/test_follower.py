@@ -44,7 +44,7 @@ def test_averaged_policies_are_followed_where_they_are_asked_for_and_missed_in_w
     place = shared.slot(RUN, 0)
     plain, averaged = (Follower(shared, Choice.parse("latest"), averaged=each) for each in (False, True))
     assert followed(averaged) is None
-    assert "without --averaged there is a policy" in averaged.waiting_for
+    assert "leave out --averaged" in averaged.waiting_for
     weights = store.rounded(store.read(place, manifest))
     draft = store.Draft(**{name: getattr(manifest, name) for name in store.Draft.model_fields})
     store.publish(place.averaged, draft.model_copy(update={"step": 77}), weights)

@@ -164,6 +164,6 @@ def put_in(state: TrainingRun, entry: Adopted, data: bytes) -> str:
                 state.average.begin_anew()
             return (
                 f"step {entry.step:,}: adopts the learner of slot {entry.adopt} at its step {entry.of:,}, which "
-                f"solved {entry.lead:.0%} more; its own rows and counters stay"
+                f"solved {entry.lead:.0%} more; this slot's rows and counters stay"
             )
     return f"the learner of slot {entry.adopt} is not adopted: {why}"

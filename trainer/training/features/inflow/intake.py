@@ -227,7 +227,7 @@ class Intake(Feature):
             others = f", and {more:,} more up to step {self._gone[-1][0].step:,}" if more else ""
             self._notices.note(
                 f"{_what(entry)} that entered at step {entry.step:,} is gone or damaged ({error}){others}: "
-                f"continuing without {'them' if more else 'it'}; it is no longer bit for bit the interrupted one"
+                f"continuing without {'them' if more else 'it'}; bits may differ from here on"
             )
             self._gone.clear()
 

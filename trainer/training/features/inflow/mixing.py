@@ -129,7 +129,7 @@ class Mixes(InflowSource):
         _put(learner, mixed(own, peers, share))
         is_taken = is_harmless(before, learner.probe(state.step))
         if not is_taken:
-            words = f"the mean with {entry.whom} at step {state.step:,} was undone: it did worse on own rows"
+            words = f"the mean with {entry.whom} at step {state.step:,} was undone: it did worse on this slot's rows"
             self.say_once(words, "refused")
         if not is_taken or not write([entry]):
             _put(learner, own)
