@@ -158,7 +158,7 @@ def _host_key(facts: LaptopFacts) -> Judgements:
 def _login(facts: LaptopFacts) -> Judgement:
     visit = facts.visit
     if visit is None:
-        return warning("not tried: solve the problem with the host key first")
+        return warning("not tried", "solve the problem with the host key first")
     if visit.error:
         return problem(visit.sentence, _ADVICE.get(visit.error, ""))
     version = f" (anchorleg {visit.version} there)" if visit.version is not None else ""

@@ -51,7 +51,7 @@ def visit(subject: Subject, *, probe: bool, wait_s: float, as_json: bool, out: C
                 PROBED.touch()
             more = examine(PROBE_CHECKS, Probed(facts.config, facts.executor, result))
         else:
-            more = (Finding("probe", Level.WARNING, "not sent: solve the problems above first"),)
+            more = (Finding("probe", Level.WARNING, "not sent", "solve the problems above first"),)
         if not as_json:
             out.print()
             show_findings(more, out)
