@@ -181,8 +181,8 @@ def roll_back_slots(run_dir: RunDir, words: Sequence[str], step: int, *, why: st
     if ledger is None or not any(slot.occupied for slot in ledger.slots if slot.index in slots):
         return "\n".join(told)
     some = " ".join(str(slot) for slot in slots)
-    now = f"`orchestrator pause {some} --run {name}` ends it now, and `orchestrator resume {some} --run {name}`"
-    return "\n".join([*told, f"The running job's further steps are lost: {now} once it has ended."])
+    now = f"To end it now, type `orchestrator pause {some} --run {name}`, and `orchestrator resume {some} --run {name}`"
+    return "\n".join([*told, f"The running job's steps no longer count. {now} once it has ended."])
 
 
 def _more(is_trainer: bool, name: str) -> str:
