@@ -49,7 +49,7 @@ class TestStartBesideALivingController:
         told = relay.run("start")
 
         assert told.code == 0, told.words
-        assert f"toy goes on with slot 0: process {controller.pid}" in told.out
+        assert f"toy continues slot 0: process {controller.pid}" in told.out
         relay.release()
         assert relay.ended(controller) == 0, relay.output()
         for slot in (0, 1):

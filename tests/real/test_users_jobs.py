@@ -124,7 +124,7 @@ def test_a_job_that_its_user_cancels_while_it_runs_waits_for_start(
 
     told = relay.run("start", "toy")  # while the controller lives
     assert told.code == 0, told.words
-    assert "toy goes on with slot 0" in told.out
+    assert "toy continues slot 0" in told.out
     relay.release()
 
     assert relay.ended(controller) == 0, relay.output()
