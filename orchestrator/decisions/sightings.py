@@ -57,6 +57,8 @@ RAN_TWICE = "Slurm started this job twice; its first run left no record of its e
 #: A job claims its attempt seconds after its start. A start that comes later than the claim is another one, but for
 #: what two clocks may differ by.
 CLAIM_SLACK_S = 2.0
+#: Slurm tells times in whole seconds.
+WHOLE_SECONDS_S = 2.0
 #: Where no history says whose cancel it was: measured are 0 s for a launch that failed; a person needs longer.
 LAUNCH_S = 5.0
 CANCELLED_BY = re.compile(r"by (\d+)")
@@ -173,7 +175,9 @@ def _is_of_a_second_run(row: JobRow, submission: Submission, evidence: Evidence)
     # By the scheduler's own clock where it told the job: the node's may be wrong.
     began_at = float(claim.start) if claim.start.isdigit() else claim.at
     later = row.started_at is not None and row.started_at > began_at + CLAIM_SLACK_S
-    return later or submission.token in evidence.duplicates
+    ran_s, own_s = _ran_s(row), evidence.exit.at - claim.at if evidence.exit is not None else 0.0
+    shorter = ran_s is not None and ran_s + WHOLE_SECONDS_S < own_s  # Slurm counts from its last start
+    return later or shorter or submission.token in evidence.duplicates
 
 
 def _of_the_first_run(submission: Submission, attempt: Attempt, now: float) -> Gone | Blind:

@@ -19,7 +19,7 @@ PRODUCT_ENDS = {".py", ".c", ".h", ".js", ".css", ".html"}
 ROOMS = {
     "anchorleg": 2_643,
     "orchestrator/*.py": 2_937,
-    "orchestrator/decisions": 3_150,
+    "orchestrator/decisions": 3_154,
     "orchestrator/run orchestrator/executors": 3_576,
     "orchestrator/hosts orchestrator/screens": 3_721,
     "orchestrator/doctor orchestrator/commands orchestrator/integrations": 2_833,
