@@ -129,14 +129,14 @@ def _fetch_newest_of(
     saved = next(iter(source.saved().get(slot, [])), None)
     if saved is None:
         return ""
-    into = folder / run_id / str(slot) / str(saved.attempt) / str(saved.step)
+    into = folder / run_id / str(slot) / str(saved.attempt) / str(int(saved.step))
     _sweep_parts(folder / run_id / str(slot), into)
     try:
         _fetch(source, slot, saved, into)
     except GoneError as error:
         trouble(f"no checkpoint of {run_id}/{slot} arrived complete ({error}); run this again")
         return ""
-    return f"checkpoint of step {saved.step:,} of {run_id}/{slot} → {into}"
+    return f"checkpoint of step {int(saved.step):,} of {run_id}/{slot} → {into}"
 
 
 def _fetch(source: CheckpointSource, slot: int, saved: SavedAt, into: Path) -> None:

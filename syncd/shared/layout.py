@@ -308,18 +308,18 @@ def make_own_folder(path: Path) -> None:
 
 #: Of a slot so many are told of: a checkpoint may be cleared away while it comes, for a newer one.
 MOST_TOLD = 3
-_NUMBER = "(0|[1-9][0-9]{0,14})"
+NUMBER = "[0-9]{1,15}"
 #: A file of a checkpoint, below the run folder.
 SAVED_FILE = re.compile(
-    rf"slots/({SLOT.pattern})/attempts/{_NUMBER}/checkpoints/{_NUMBER}/[A-Za-z0-9][A-Za-z0-9._-]{{0,160}}"
+    rf"slots/({SLOT.pattern})/attempts/{NUMBER}/checkpoints/{NUMBER}/[A-Za-z0-9][A-Za-z0-9._-]{{0,160}}"
 )
 
 
 class SavedAt(NamedTuple):
-    """Which checkpoint of a slot. Later ones compare greater."""
+    """Which checkpoint of a slot. `step` as its folder is called: the trainer writes zeros before it."""
 
     attempt: int
-    step: int
+    step: str
 
 
 def path_in_run(slot: int, saved: SavedAt) -> str:
@@ -341,7 +341,7 @@ def newest_saved(slots: Path, slot: int) -> list[SavedAt]:
     """The newest checkpoints of a slot, the newest first; one that is not whole has another name. Errors: OSError."""
     attempts, found = slots / str(slot) / "attempts", list[SavedAt]()
     for attempt in _numbers(attempts):
-        found += [SavedAt(attempt, step) for step in _numbers(attempts / str(attempt) / "checkpoints")]
+        found += [SavedAt(int(attempt), step) for step in _numbers(attempts / attempt / "checkpoints")]
         if len(found) >= MOST_TOLD:
             break
     return found[:MOST_TOLD]
@@ -354,6 +354,6 @@ def run_id_of(run: Path) -> str | None:
     return run_id if isinstance(run_id, str) and NAME.fullmatch(run_id) else None
 
 
-def _numbers(folder: Path) -> list[int]:
+def _numbers(folder: Path) -> list[str]:
     """The largest first."""
-    return sorted((int(name) for name in folder_names(folder) if re.fullmatch(_NUMBER, name)), reverse=True)
+    return sorted((name for name in folder_names(folder) if re.fullmatch(NUMBER, name)), key=int, reverse=True)

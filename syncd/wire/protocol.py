@@ -33,9 +33,9 @@ from anchorleg.errors import NamedError, catalogue
 from anchorleg.live.wanted import MOST_FPS, SHOWN_LANE
 from anchorleg.words import printable
 from syncd.errors import ProtocolError, RemoteError, SyncError, UnreachableError
-from syncd.shared.layout import MOST_TOLD
+from syncd.shared.layout import MOST_TOLD, NUMBER
 
-PROTOCOL = 8
+PROTOCOL = 9
 #: What no login prints by chance: a NUL byte is in it.
 PREAMBLE = b"\n\x00anchorleg syncd\x00\n"
 #: 256 KiB a frame: a few per policy, and a ping waits behind one for 20 ms at 100 Mbit/s.
@@ -70,6 +70,7 @@ Slot = Annotated[int, Field(ge=0, le=999_999)]
 Lane = Annotated[str, Field(pattern=f"^({SHOWN_LANE.pattern})$")]
 Key = Annotated[str, Field(pattern=r"^[0-9a-f]{1,64}$")]
 Count = Annotated[int, Field(ge=0, le=2**53)]
+Digits = Annotated[str, Field(pattern=f"^{NUMBER}$")]
 _SENTENCE_CHARS, _WORD_CHARS = 2000, 100
 #: The peer's own words: printable from here on, wherever they are shown or kept.
 Sentence = Annotated[str, Field(max_length=_SENTENCE_CHARS), AfterValidator(partial(printable, most=_SENTENCE_CHARS))]
@@ -283,7 +284,7 @@ class SavedSlot(WirePart):
     """The newest checkpoints of a slot, the newest first: attempt, step, bytes of its manifest."""
 
     slot: Slot
-    saved: Annotated[tuple[tuple[Count, Count, Count], ...], Field(max_length=MOST_TOLD)]
+    saved: Annotated[tuple[tuple[Count, Digits, Count], ...], Field(max_length=MOST_TOLD)]
 
 
 class SavedThere(Message):

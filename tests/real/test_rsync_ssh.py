@@ -264,7 +264,7 @@ def test_whole_checkpoints_come_on_request_and_are_gone_on_with(site: Site) -> N
     publish_one(site.shared, 1, 1)
     none = site.pull("--checkpoints")
     assert (none.returncode, none.stderr.count("\n")) == (6, 1), none.stderr
-    there = save(run, "0/1/500")
+    there = save(run, "0/1/000000000500")
     save(run, "0/0/9000")
     save(run, "1/0/700")
     (run / "run.json").write_text(json.dumps({"run_id": RUN, "env": {"TOKEN": "secret"}}))

@@ -61,7 +61,7 @@ def save(run: Path, where: str, *, whole: bool = True, kind: str = "exact") -> P
 
 def test_the_newest_of_each_slot_comes_whichever_policy_is_the_newest(run, pull, tmp_path):
     """A running training: its newest policies belong to no checkpoint, and the mirror has the newest alone."""
-    for where in ("0/0/9000", "0/1/2000", "0/1/10000", "1/0/500"):
+    for where in ("0/0/9000", "0/1/2000", "0/1/000000010000", "1/0/500"):
         save(run, where)
     save(run, "0/1/.99000.unfinished")
     mirror = Shared(tmp_path / "mirror")
@@ -130,7 +130,7 @@ def test_a_server_that_names_the_same_slots_again_keeps_nobody(session, monkeypa
     def saved(slot):
         asked.append(slot)
         assert len(asked) < 9
-        return SavedThere(run_id=RUN, slots=(SavedSlot(slot=999_999, saved=((0, 10, 5),)),))
+        return SavedThere(run_id=RUN, slots=(SavedSlot(slot=999_999, saved=((0, "10", 5),)),))
 
     monkeypatch.setattr(session, "saved", saved)
     assert list(ServedCheckpoints(session).saved()) == [999_999]
