@@ -159,7 +159,7 @@ class Hub:
             self._closed = True
             thread = self._thread
             self._stir()
-        if thread is not None:
+        if thread is not None and thread.is_alive():  # Ctrl-C may come before it is
             thread.join(CLOSE_WITHIN_S)
 
     def _stir(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -117,6 +118,17 @@ def test_a_page_is_shown_no_run_before_it_says_which(shared: Path, new_hub: Call
     wait_for(lambda: not wishes(shared) and not threads(), "an end where only a page is that has not said which run")
     hub.change(page, run="b")
     assert tiles(page)
+
+
+def test_ctrl_c_while_its_thread_starts_ends_it(
+    shared: Path, new_hub: Callable[..., Hub], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = new_hub()
+    hub.tell("", facts(shared))
+    monkeypatch.setattr(threading.Thread, "start", lambda _: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        hub.enter()
+    hub.close()
 
 
 def test_nobody_looks_nothing_is_asked_for_and_no_thread_is_there(shared: Path, new_hub: Callable[..., Hub]) -> None:
