@@ -355,5 +355,4 @@ def run_id_of(run: Path) -> str | None:
 
 
 def _numbers(folder: Path) -> list[str]:
-    """The largest first."""
     return sorted((name for name in folder_names(folder) if re.fullmatch(NUMBER, name)), key=int, reverse=True)
