@@ -71,7 +71,7 @@ def saved(run: Path | None, first: int) -> protocol.SavedThere:
     return protocol.SavedThere(run_id=run_id_of(run), slots=slots)
 
 
-def _sized(run: Path, slot: int) -> Iterator[tuple[int, int, int]]:
+def _sized(run: Path, slot: int) -> Iterator[tuple[int, str, int]]:
     for one in newest_saved(run / "slots", slot):
         with contextlib.suppress(FileNotFoundError):
             yield (*one, os.lstat(run / path_in_run(slot, one) / "manifest.json").st_size)
