@@ -56,7 +56,7 @@ def test_demonstrations_that_are_gone_change_no_bit_and_others_are_another_train
     assert "continuing at step 93 of attempt 0" in train(broken, demos)
     assert slot_digest(broken / "run/slots/0") == slot_digest(whole / "run/slots/0")
     said = train(tmp_path / "new", demos, expected=ConfigError.exit_code)
-    assert "[demos.none]" in said
+    assert "[start.no-demos]" in said
     manifest = json.loads((moved / "demos.json").read_text())
     del manifest["source"]["paid_by"]  # as of an import
     (moved / "demos.json").write_text(json.dumps(manifest))

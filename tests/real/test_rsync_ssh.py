@@ -202,7 +202,7 @@ def test_what_no_run_of_ours_has_is_not_fetched(site: Site, tmp_path: Path) -> N
     large.manifest(Version(1, 1)).write_bytes(bytes(5 * 2**20))
     folder.manifest(Version(1, 1)).mkdir()
     done = site.pull()
-    assert (done.returncode, "vanished" in done.stderr) == (6, True), done.stderr
+    assert (done.returncode, "[sync.left-out]" in done.stderr) == (6, True), done.stderr
     assert site.has(1)
     here = site.folder / "v1" / "runs"
     assert {path.name for path in here.rglob("*.jsonl")} == {good.name}
