@@ -143,7 +143,7 @@ def test_a_mirror_is_bounded_and_status_says_so(victim: Callable[[str], Victim])
 @pytest.mark.parametrize(
     ("attack", "words"),
     [
-        ("live nan", "a number of it is none"),
+        ("live nan", "a number is not valid"),
         ("live large", "it cannot be read"),
         ("live kind", "its kind is unknown"),
         ("live bad kind", "a LiveBatch frame with a header unknown to this protocol"),
