@@ -230,7 +230,7 @@ def test_a_wrong_host_key_ends_it_before_anything_is_sent(
         assert watcher.child is not None
         assert watcher.child.wait(PATIENCE_S) == 4
         assert "host key" in watcher.said()
-        assert watcher.said().count("\n") == 1
+        assert watcher.said().count("\n") == 2
     assert sshd.logins() + sshd.refusals() == 0
 
 
@@ -240,7 +240,7 @@ def test_a_refused_key_is_tried_once(sshd: Sshd, shared: Shared, tmp_path: Path)
     with watch(tmp_path / "mirror", env) as watcher:
         assert watcher.child is not None
         assert watcher.child.wait(PATIENCE_S) == 5
-        assert watcher.said().count("\n") == 1
+        assert watcher.said().count("\n") == 2
     shown = syncd("status", str(tmp_path / "mirror"), env=env)
     assert shown.returncode == 0
     wait_for(lambda: attempts(sshd) == 1, "the server's log")

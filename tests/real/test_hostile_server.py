@@ -91,7 +91,7 @@ def test_what_is_kept_of_a_servers_words_is_plain(victim: Callable[[str], Victim
     with watching(laptop.folder, "", env=laptop.env) as watcher:
         watcher.live()
         wait_for(laptop.has_the_honest_policy, "the honest policy")
-        wait_for(lambda: "no more segments" in str(watcher.word()), "the refusal of the segment")
+        wait_for(lambda: "the other side says" in str(watcher.word()), "the refusal of the segment")
         for words in ((), ("--json",)):
             shown = laptop.syncd("status", str(laptop.folder), *words)
             assert shown.returncode == 0, shown.stderr

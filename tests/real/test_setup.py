@@ -243,7 +243,8 @@ def test_without_a_terminal_it_says_what_is_missing_and_never_hangs(newcomer: Ne
     assert "[login.key-unknown]" in refused.stderr
     assert (sshd.logins(), sshd.refusals()) == (0, 1)
     sshd.add_key((newcomer.home / ".ssh" / "id_ed25519.pub").read_text())
-    for path, name in ((tmp_path / "nowhere", "survey.no-folder"), (tmp_path, "setup.no-syncd-there")):
+    (tmp_path / "empty").mkdir()
+    for path, name in ((tmp_path / "nowhere", "survey.no-folder"), (tmp_path / "empty", "setup.no-syncd-there")):
         done = newcomer.run("setup", f"{sshd.user}@127.0.0.1:{path}", "--port", sshd.port)
         if "syncd there" not in done.stdout:  # a syncd on the account's own PATH is found, and right
             assert done.returncode == 6, done.stderr
