@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from builders import NOW
@@ -125,7 +125,7 @@ def test_ctrl_c_while_its_thread_starts_ends_it(
 ) -> None:
     hub = new_hub()
     hub.tell("", facts(shared))
-    monkeypatch.setattr(threading.Thread, "start", lambda _: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(threading.Thread, "start", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         hub.enter()
     hub.close()
