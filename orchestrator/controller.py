@@ -13,6 +13,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from orchestrator.decisions import edits
@@ -31,7 +32,7 @@ from orchestrator.decisions.requests import (
 from orchestrator.decisions.turns import turns_of
 from orchestrator.errors import ConfigError
 from orchestrator.executors.base import Executor, JobRequest, Poll, SubmitOutcome, SubmitRefused, Submitted
-from orchestrator.observe import gather_facts, newly_ended
+from orchestrator.observe import gather_facts, newly_told
 from orchestrator.run.lease import Lease
 from orchestrator.run.ledger import (
     append_event,
@@ -99,7 +100,7 @@ class Controller:
         self._poll_due_at = float("-inf")
         self._saved_at = monotonic()
         self._is_new = True
-        self._noticed: set[str] = set()
+        self._noticed: set[Path] = set()
         self._held: dict[int, bool] = {}
         self._turns = turns_of(self.run.config)
 
@@ -269,9 +270,11 @@ class Controller:
     def _something_happened(self) -> bool:
         if self.is_asked:
             return True
-        ended = newly_ended(self.run_dir, self.ledger, self._noticed)
-        self._noticed |= ended  # once: what is unclear then stays so until the next poll
-        return bool(ended)
+        told = newly_told(self.run_dir, self.ledger, self._noticed)
+        self._noticed |= told  # once: what is unclear then stays so until the next poll
+        if told:
+            self._poll_due_at = min(self._poll_due_at, self._monotonic() + FIRST_LOOK_S)
+        return bool(told)
 
     def _observe(self) -> Poll:
         # An answer of a later time than now is from before the clock was set back: nothing could be dated by it.

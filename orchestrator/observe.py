@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path
 
-from orchestrator.decisions.evidence import Evidence, Exit, Facts
+from orchestrator.decisions.evidence import Claim, Evidence, Exit, Facts
 from orchestrator.decisions.models import Ledger
 from orchestrator.decisions.sightings import has_ended_by_its_word, is_cancelled_by_somebody, missing_from
 from orchestrator.decisions.verdicts import lacks_a_program
@@ -103,15 +103,16 @@ def _queued_behind(run_dir: RunDir, ledger: Ledger, poll: Poll) -> frozenset[str
     return frozenset(found)
 
 
-def newly_ended(run_dir: RunDir, ledger: Ledger, noticed: Collection[str]) -> set[str]:
-    """Tokens of live jobs whose record of the end is there, without those that were `noticed`: a cheap look."""
-    found: set[str] = set()
+def newly_told(run_dir: RunDir, ledger: Ledger, noticed: Collection[Path]) -> set[Path]:
+    """Records by which live jobs say that they began or ended, newer than `ledger` and not `noticed`: a cheap look."""
+    found: set[Path] = set()
     for slot in ledger.slots:
         for attempt in slot.attempts:
-            tokens = {s.token for s in attempt.live}.difference(noticed) if attempt.verdict is None else ()
-            path = run_dir.attempt(slot.index, attempt.number) / "exit.json"
-            if tokens and run_dir.disk.exists(path):
-                ended = read_record(Exit, path, run_dir.disk)
-                if ended is not None and ended.token in tokens:
-                    found.add(ended.token)
+            tokens = {s.token for s in attempt.live} if attempt.verdict is None else set()
+            name, kind = ("claim", Claim) if attempt.claimed_by is None else ("exit.json", Exit)
+            path = run_dir.attempt(slot.index, attempt.number) / name
+            if tokens and path not in noticed and run_dir.disk.exists(path):
+                record = read_record(kind, path, run_dir.disk)
+                if record is not None and record.token in tokens:
+                    found.add(path)
     return found

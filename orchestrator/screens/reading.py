@@ -16,7 +16,6 @@ from orchestrator.decisions.evidence import Claim, Exit, Progress
 from orchestrator.decisions.models import Attempt, Ledger, Seen, Slot, SlotStatus
 from orchestrator.decisions.reasons import reason_of
 from orchestrator.disk import is_out_of_inodes, left_on_full_disk, read_record
-from orchestrator.executors.base import JobState
 from orchestrator.run.evidence import changed_at
 from orchestrator.run.lease import TICKS_MISSED, highest_epoch, living_owner, regular_ticks
 from orchestrator.run.ledger import load_ledger, read_control, read_events
@@ -154,23 +153,7 @@ def _state(run: Run, wish: str, slots: tuple[SlotView, ...], *, alive: bool, liv
     return "running" if alive else "no controller"
 
 
-def _with_claim(slot: Slot, run_dir: RunDir) -> Slot:
-    """`slot` with the claim of a job that has begun since the controller looked."""
-    attempt, live = slot.current, live_submission(slot.current)
-    if attempt is None or live is None or attempt.claimed_by is not None:
-        return slot
-    claim = read_record(Claim, run_dir.attempt(slot.index, attempt.number) / "claim")
-    if claim is None or claim.token != live.token:
-        return slot
-    begun = live.model_copy(update={"sighting": None}) if live.was_seen(JobState.PENDING) else live
-    submissions = tuple(begun if one is live else one for one in attempt.submissions)
-    claimed = {"claimed_by": claim.token, "started_at": claim.at, "submissions": submissions}
-    attempts = tuple(one.model_copy(update=claimed) if one is attempt else one for one in slot.attempts)
-    return slot.model_copy(update={"attempts": attempts, "jobs": slot.jobs + 1})
-
-
 def _slot_view(slot: Slot, run: Run, run_dir: RunDir, around: Around) -> SlotView:
-    slot = _with_claim(slot, run_dir)
     attempt = slot.current
     progress = newest_progress(run_dir, slot.index, attempt)
     now_is = situation(slot, around)
@@ -189,7 +172,11 @@ def _slot_view(slot: Slot, run: Run, run_dir: RunDir, around: Around) -> SlotVie
         step=progress.get("step", slot.step or None),
         total=progress.get("total", slot.total),
         checkpoint_step=_saved(slot, progress),
-        progress={k: progress[k] for k in progress if k not in {"step", "total", "checkpoint_step", "at", "attempt"}},
+        progress={
+            key: value
+            for key, value in progress.items()
+            if key not in {"step", "total", "checkpoint_step", "at", "attempt"}
+        },
         best=slot.best,
         jobs=slot.jobs,
         hand_overs=slot.hand_overs,

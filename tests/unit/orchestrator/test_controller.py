@@ -11,7 +11,7 @@ from one_run import POLL_S, World
 from refused import refused
 
 from anchorleg.files import create_exclusive, to_json
-from orchestrator.controller import BEAT_S
+from orchestrator.controller import BEAT_S, FIRST_LOOK_S
 from orchestrator.decisions.edits import TEMPORARY_WAIT_S
 from orchestrator.decisions.models import SlotStatus, SubmissionState, Verdict
 from orchestrator.executors.base import (
@@ -89,6 +89,24 @@ class TestEnds:
         world.job_claims(exit_code=0)
         world.controller.loop(interrupted=lambda: False, shown=lambda: None)
         assert world.slot.status is SlotStatus.FINISHED
+
+    def test_a_job_that_has_begun_is_noticed_at_once_and_the_queue_is_asked_of_it(self, tmp_path: Path) -> None:
+        world = World(tmp_path)
+        world.controller._poll_s = 3600.0
+        world.tick()
+        world.tick(after=FIRST_LOOK_S)
+        looks: list[tuple[bool, bool]] = []
+
+        def shown() -> None:
+            (attempt,) = world.slot.attempts
+            looks.append((attempt.claimed_by is not None, attempt.submissions[0].was_seen(JobState.RUNNING)))
+            if len(looks) == 1:
+                world.job_claims()
+                world.job_shows(JobState.RUNNING)
+
+        begun = world.time
+        world.controller.loop(interrupted=lambda: world.time > begun + 2 * FIRST_LOOK_S, shown=shown)
+        assert list(dict.fromkeys(looks)) == [(False, False), (True, False), (True, True)]
 
 
 class TestOwnership:

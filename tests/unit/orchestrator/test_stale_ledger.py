@@ -11,9 +11,7 @@ import pytest
 from builders import NOW, a_claim, a_job, a_run, a_slot, no_code, seen, token
 
 from orchestrator.config import parse_config
-from orchestrator.decisions.models import Seen
 from orchestrator.decisions.verdicts import NO_INODES
-from orchestrator.executors.base import JobState
 from orchestrator.processes import myself
 from orchestrator.run import begin as beginning
 from orchestrator.run.begin import begin, prepare_folder
@@ -31,8 +29,6 @@ from orchestrator.screens.timeline import clock
 from viewer.troubles import troubles_of
 
 CONTROLLER = Keeper("process 7 on login1")
-#: The words for a job that is seen and has not begun.
-SHOWN = {JobState.PENDING: "pending", JobState.RUNNING: "starting"}
 #: On Slurm, whose queue is asked every 30 s.
 DUE_S = 40.0
 
@@ -139,17 +135,6 @@ def test_otherwise_the_ledger_is_believed(place: Place, ago_s: float, by: Keeper
     place.keeper, place.left = by, left
     assert place.written(ago_s).view().stale is None
     assert goodput_of(run_view(place.run_dir, NOW, jobs=None), NOW).stale is None
-
-
-@pytest.mark.parametrize("sighting", [None, seen(JobState.PENDING), seen()], ids=["accepted", "pending", "begun"])
-def test_a_job_that_has_begun_since_the_last_look_is_running(place: Place, sighting: Seen | None) -> None:
-    claim = place.run_dir.attempt(0, 0) / "claim"
-    place.ledger = a_run(a_slot(jobs=2).with_attempt(a_job(sighting=sighting)), run_id=place.ledger.run_id)
-    (slot,) = place.written(0.0).view().slots
-    assert (slot.state, slot.jobs, slot.started_at) == ("running", 3, a_claim().at)
-    claim.write_text(a_claim("s0-a0-another").model_dump_json())
-    (slot,) = place.view().slots
-    assert (slot.state, slot.jobs) == ("submitted" if sighting is None else SHOWN[sighting.state], 2)
 
 
 def test_a_stopped_slot_waits_for_nothing(place: Place) -> None:
