@@ -7,6 +7,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +207,45 @@ def test_the_defaults_are_ours(row: dict[str, str]) -> None:
 def test_each_of_the_guides_has_its_table() -> None:
     assert GUIDES.read_text().count("| here |") == 4
     assert all(row["why it differs"] for row in rows() if "default here" in row)
+
+
+#: What `tests/support/typed_pages.txt` does not type → the file with the test that does; or why none does.
+ELSEWHERE = {
+    "make*": "what runs the tests, .ci/run and the figures of bench/",
+    "pip install*": "tests/integration/test_wheel.py",
+    "python bench/*": "tests/integration/test_benches.py",
+    "python docs/errors.py": "tests/unit/test_errors.py",
+    "python": "a word, not a command",
+    "orchestrator start --config ppo_sb3.json": "tests/integration/test_frameworks.py",
+    "* examples/video.yaml": "tests/real/test_examples_slurm.py",
+    "orchestrator doctor --config video.yaml": "tests/real/test_examples_slurm.py",
+    "orchestrator tick": "tests/integration/test_relay_owners.py",
+    "trainer train * --ranks 4": "tests/integration/test_ranks.py",
+    "trainer demos record * --episodes 200": "typed with 6",
+    "trainer wandb*": "tests/integration/test_wandb_sync.py",
+    "syncd [gsi]*": "tests/real/test_agents.py",
+    "syncd uninstall": "tests/real/test_agents.py",
+    "syncd agent-status": "tests/real/test_agents.py",
+    "syncd * /group/*": "tests/real/test_own_accounts.py",
+    "syncd setup cluster:/group/*": "tests/real/test_own_accounts.py",
+    "orchestrator * --config actors.json*": "tests/real/test_own_accounts.py",
+}
+
+
+def test_each_command_of_the_pages_is_typed_by_a_test() -> None:
+    tutorial = (
+        (ROOT / "docs/laptops.md").read_text().split("\n## Share with accounts")[0]
+    )  # tests/real/test_tutorial.py
+    lines = (ROOT / "tests/support/typed_pages.txt").read_text() + tutorial
+    typed = [{*shlex.split(line)} for line in re.findall(r"^\S+\$ (.+?)(?:  .+)?$", lines, re.MULTILINE)]
+    missing, used = [], set()
+    for line in dict.fromkeys(line for page in PAGES for line in shown(page.read_text(encoding="utf-8"))):
+        if not any({*shlex.split(line)} <= words for words in typed):
+            found = [pattern for pattern in ELSEWHERE if fnmatch(line, pattern)]
+            used |= {*found}
+            missing += [] if found else [line]
+    assert (missing, {*ELSEWHERE} - used) == ([], set())
+    assert [at for at in ELSEWHERE.values() if at.startswith("tests/") and not (ROOT / at).is_file()] == []
 
 
 #: What programs start, and what makes files of ours.
