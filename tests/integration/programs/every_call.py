@@ -36,7 +36,7 @@ from orchestrator.executors.local import LocalExecutor
 from orchestrator.executors.slurm import SlurmExecutor
 from orchestrator.run import code
 from orchestrator.run.begin import begin, prepare_folder
-from orchestrator.run.lease import Lease
+from orchestrator.run.lease import Lease, highest_epoch
 from orchestrator.run.ledger import load_ledger, read_control, write_control
 from orchestrator.run.rundir import RunDir, load_run, make_executor
 
@@ -164,6 +164,13 @@ def came_to(step: int) -> bool:
     return relay.counted(0) >= step
 
 
+def is_at_work(pid: int) -> bool:
+    """Whether this controller has begun to tick: it writes the wish to run before, which would replace a later one."""
+    epoch = highest_epoch(run_dir)
+    owner = json.loads((run_dir.lease / str(epoch)).read_text())
+    return bool(owner["process"]["pid"] == pid and run_dir.ledger(epoch).exists())
+
+
 def until(step: int, wish: Any) -> None:
     """Keep a controller going until slot 0 has come to `step` (0: the end); then wish, and wait until that is done."""
     wished = step == 0
@@ -173,7 +180,9 @@ def until(step: int, wish: Any) -> None:
             relay.release()
         pid = in_the_background()
         if not wished:
-            wait_for(lambda child=pid: came_to(step) or started_at(child) is None, f"step {step}", PATIENCE_S)
+            wait_for(
+                lambda child=pid: (came_to(step) and is_at_work(child)) or started_at(child) is None, f"step {step}"
+            )
             if came_to(step):
                 wished = True
                 write_control(run_dir, wish, now=time.time(), by="stop", grace_s=20.0)
