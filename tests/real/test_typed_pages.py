@@ -179,10 +179,10 @@ class World:
             if child.poll() is None:
                 os.killpg(child.pid, signal.SIGKILL)
                 child.wait(PATIENCE_S)
-        for folder in ("project", "sweep", "mine", "local", "fresh"):
+        for config in self.project.parent.glob("*/cluster_config.json"):
             subprocess.run(
-                ["orchestrator", "stop", "--now"], cwd=self.project.parent / folder, env=self.env("cluster"),
-                timeout=PATIENCE_S, check=False, capture_output=True,
+                ["orchestrator", "stop", "--now"], cwd=config.parent, env=self.env("cluster"), timeout=PATIENCE_S,
+                check=False, capture_output=True,
             )  # fmt: skip
 
 
