@@ -8,7 +8,7 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.http11 import Request, Response
@@ -38,9 +38,8 @@ class PageServer:
 
     def serve_forever(self) -> None:
         """Until `shutdown`, Ctrl-C, or a signal that the process handles. Errors: ViewerError where it cannot go on."""
-        self._end_at_signals()
         try:
-            with asyncio.Runner() as runner:
+            with self._ending_at_signals(), asyncio.Runner() as runner:
                 runner.get_loop()
                 runner.run(self._serve())
         except OSError as error:  # later connections that find no free descriptor wait for one
@@ -56,12 +55,19 @@ class PageServer:
             with contextlib.suppress(RuntimeError):  # it has ended
                 self._loop.call_soon_threadsafe(self._room.over.set)
 
-    def _end_at_signals(self) -> None:
+    @contextlib.contextmanager
+    def _ending_at_signals(self) -> Iterator[None]:
         """A handler that raises may do so where Python can only ignore it, and then nothing ends."""
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGHUP):
-                if callable(signal.getsignal(number)):
-                    signal.signal(number, lambda *_: self.shutdown())
+        in_main = threading.current_thread() is threading.main_thread()
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+        ours = {number: handler for number, handler in before.items() if in_main and callable(handler)}
+        for number in ours:
+            signal.signal(number, lambda *_: self.shutdown())
+        try:
+            yield
+        finally:
+            for number, handler in ours.items():
+                signal.signal(number, handler)
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
