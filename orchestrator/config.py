@@ -129,6 +129,8 @@ class RunConfig(Section):
         for key in self.slot_overrides:
             if key not in {str(slot) for slot in range(self.slots)}:
                 raise FieldError("config.override-of-no-slot", slot=key, last=self.slots - 1)
+        if self.relay.escalate.mem is not None and not self.slurm.memory_mb:
+            raise FieldError("config.escalate-without-mem")
         if info.context is not BEGUN:
             self._check_trainings()
         last = self.training.seed + (self.slots - 1 if self.experiments is None else 0)

@@ -41,6 +41,7 @@ def gather_facts(
         since_last_look_s=now - ledger.written_at if ledger.written_at else 0.0,
         relay=run.config.relay,
         queue=run.config.queue,
+        slurm=run.config.slurm,
         avoids_nodes=executor.avoids_nodes,
         trainer=run.config.trains,
         lacking=any(lacks_a_program(one) for one in evidence.values()) and _lacks_a_program(run),

@@ -45,6 +45,12 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
 
 
+def in_mb(mem: str | None) -> float:
+    """As Slurm counts it; 0 for None."""
+    number, unit = (mem or "0").rstrip("KMGT"), (mem or "0")[-1]
+    return float(number) * {"K": 1 / 1024, "G": 1024, "T": 1024**2}.get(unit, 1)
+
+
 def _sets(option: str, names: Sequence[str], letters: Sequence[str]) -> bool:
     """Whether an sbatch option is, or abbreviates, one of `names`, or is one of the `letters`."""
     name = re.split(r"[=\s]", option)[0]
@@ -90,8 +96,7 @@ class SlurmSection(Section):
     @property
     def memory_mb(self) -> float:
         """`mem` in MB, as Slurm counts it; 0 where it is left to the site, or all of a node is asked for."""
-        number, unit = (self.mem or "0").rstrip("KMGT"), (self.mem or "0")[-1]
-        return float(number) * {"K": 1 / 1024, "G": 1024, "T": 1024**2}.get(unit, 1)
+        return in_mb(self.mem)
 
     @property
     def excluded(self) -> tuple[str, ...]:
@@ -175,6 +180,23 @@ class ActorsSection(Section):
     )
 
 
+class EscalateSection(Section):
+    """What a slot may ask for after a job that ran out of it. Omitted fields stay as in `slurm`."""
+
+    mem: str | None = Field(
+        None, pattern=r"^\d+[KMGT]?$", description="Maximum memory: out of memory, the next job gets 1.5 times as much."
+    )
+    time_limit: Walltime | None = Field(
+        None,
+        description="Maximum walltime: killed at its walltime with nothing saved, the next job gets twice as much.",
+    )
+
+    @property
+    def memory_mb(self) -> float:
+        """`mem` in MB."""
+        return in_mb(self.mem)
+
+
 class RelaySection(Section):
     """How a slot continues from job to job, also after failures."""
 
@@ -198,6 +220,9 @@ class RelaySection(Section):
         min_length=1,
         description="Wait after the 1st, 2nd, ... failure in a row (then the last value); a new checkpoint resets"
         " the count.",
+    )
+    escalate: EscalateSection = Field(
+        EscalateSection(), description="Ask for more memory or time after a job that ran out of it."
     )
     stall_seconds: float = Field(
         600,

@@ -198,6 +198,10 @@ def with_outcome(ledger: Ledger, action: Submit, outcome: SubmitOutcome, now: fl
         ledger = ledger.model_copy(update={"nodes": forgiven(ledger.nodes)})
         if action.after is None:
             of_slot = {"why": outcome.words, "not_before": now + TEMPORARY_WAIT_S}
+    if isinstance(outcome, SubmitRefused) and outcome.kind == "permanent" and action.raised is not None:
+        # It may be what we added to the config's request: without that the answer counts.
+        again = {"why": outcome.words, "not_before": now + TEMPORARY_WAIT_S}
+        of_slot = {**(again if action.after is None else of_slot), "raised": None}
     slot = with_submission(ledger.slots[action.slot], action.attempt, action.token, **update)
     ledger = with_slot(ledger, action.slot, attempts=slot.attempts, **of_slot)
     if action.after is not None and isinstance(outcome, SubmitRefused) and outcome.kind == "quota":

@@ -12,7 +12,7 @@ from pydantic import ConfigDict
 
 from orchestrator.decisions.models import Attempt, Slot, parse_token
 from orchestrator.executors.base import Accounting, Frozen, JobRow, Poll
-from orchestrator.sections import QueueSection, RelaySection
+from orchestrator.sections import QueueSection, RelaySection, SlurmSection
 
 
 class Lenient(Frozen):
@@ -192,6 +192,7 @@ class Facts:
     since_last_look_s: float = 0.0
     relay: RelaySection = field(default_factory=RelaySection)
     queue: QueueSection = field(default_factory=QueueSection)
+    slurm: SlurmSection = field(default_factory=SlurmSection)
     disk_full: bool = False
     out_of_inodes: bool = False
     avoids_nodes: bool = True

@@ -11,6 +11,7 @@ from typing import Any
 from orchestrator.decisions import adoption, ends, nodes, sightings
 from orchestrator.decisions.adoption import adopt
 from orchestrator.decisions.edits import AGAIN_S, after_refusal, with_clock_set_back
+from orchestrator.decisions.escalation import raised_after, raised_words
 from orchestrator.decisions.evidence import Event, Evidence, Facts, Progress, event, saved_step
 from orchestrator.decisions.models import (
     Attempt,
@@ -91,6 +92,10 @@ def _fold_slot(
             if not progressed:
                 memory = _accuse(slot, after, evidence, memory, facts, events)
             slot = ends.after_end(slot, after, evidence, facts.relay, facts.now, progressed=progressed)
+            raised = slot.raised if progressed else raised_after(slot, after, facts.slurm, facts.relay.escalate)
+            if raised != slot.raised:
+                slot = slot.model_copy(update={"raised": raised})
+                events.append(event("raised", slot, after, why=raised_words(facts.slurm, raised)))
             slot = slot.model_copy(update={"worked_s": round(slot.worked_s + _worked_s(after, evidence), 1)})
             if after.ahead:
                 slot = slot.model_copy(update={"ahead_not_before": facts.now + ends.AHEAD_WAIT_S})
@@ -262,6 +267,10 @@ def _give_up_waiting(
         if submission.exclude:
             events.append({"kind": "nodes forgiven", "slot": slot.index, "why": f"Slurm says {seen.reason}"})
             return slot, nodes.forgiven(memory)
+        if slot.raised is not None:
+            why = f"the next job gets what the config says again: Slurm says {seen.reason}"
+            events.append({"kind": "raised", "slot": slot.index, "why": why})
+            return slot.model_copy(update={"raised": None}), memory
         why = f"its job {reason_of(seen.reason, seen.partition).words} (Slurm says {seen.reason})"
         after = after_refusal(why, now, had_jobs=had_jobs, since=slot.put_off_since)
         if after["why"] != slot.why:  # until the queue shows our cancel

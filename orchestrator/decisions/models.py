@@ -195,6 +195,13 @@ class SlotStatus(StrEnum):
     BEHIND = "behind"
 
 
+class Raised(Frozen):
+    """What a slot's jobs ask for where the config asks for less: memory in MB, a walltime in s; 0: as the config."""
+
+    mem_mb: int = 0
+    time_limit: int = 0
+
+
 class Slot(Frozen):
     """One of the N jobs kept going. `attempts`: the newest few, oldest first; older ones live in the event log.
 
@@ -231,6 +238,7 @@ class Slot(Frozen):
     usual_s: float = 0.0
     good_node: str = ""
     hand_over_s: tuple[float, ...] = ()
+    raised: Raised | None = None
     jobs: int = 0
     hand_overs: int = 0
     step: int = 0
@@ -328,7 +336,7 @@ class Ledger(Frozen):
 class Submit:
     """Submit `attempt` of `slot` under `token`. `exclude`: nodes to avoid. For a queued successor, `after`: the job
     to queue behind, and `behind`: that job's attempt. `level`: how many rungs of successive halving it may pass from
-    now on, where that changes.
+    now on, where that changes. `raised`: what it asks for beyond the config.
     """
 
     slot: int
@@ -338,6 +346,7 @@ class Submit:
     behind: int | None = None
     exclude: tuple[str, ...] = ()
     level: int | None = None
+    raised: Raised | None = None
 
 
 @dataclass(frozen=True)

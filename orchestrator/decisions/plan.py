@@ -109,7 +109,7 @@ def _submits(
         if number is not None and room > 0 and now >= slot.not_before:
             token = make_token(slot.index, number, random_hex())
             level = slot.level + 1 if is_at_rung(slot, limits.turns.queue) else None
-            chosen.append(Submit(slot.index, number, token, exclude=avoid, level=level))
+            chosen.append(Submit(slot.index, number, token, exclude=avoid, level=level, raised=slot.raised))
             room -= 1
         else:
             idle += 1
@@ -161,7 +161,8 @@ def _successor(
         if wanted is not None and slot.current is not None:
             number, after = wanted
             token = make_token(slot.index, number, random_hex())
-            return [Submit(slot.index, number, token, after, slot.current.number, excluded(ledger.nodes, now))]
+            where = (slot.index, number, token, after, slot.current.number)
+            return [Submit(*where, exclude=excluded(ledger.nodes, now), raised=slot.raised)]
     return []
 
 

@@ -16,6 +16,7 @@ ASKED_TO = "asked to"
 #: The shim's word for a program that it made print its stacks and end.
 STALLED = "stalled"
 
+OUT_OF_MEMORY = "out of memory"
 NO_SPACE = "no space left on the disk"
 #: The kernel has one word for both; who looks at the disk can tell.
 NO_INODES = "no inode left on the disk: it cannot hold more files"
@@ -48,7 +49,7 @@ CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(
             r"oom-kill|out of memory|exceeded \w+ memory limit|Cannot allocate memory|MemoryError", re.IGNORECASE
         ),
-        "out of memory",
+        OUT_OF_MEMORY,
     ),
     (_NO_SHARED_MEMORY, "the machine's shared memory (/dev/shm) is full"),
     *_NO_ROOM,
@@ -84,7 +85,7 @@ _SCHEDULER_WORDS = {
     "TIMEOUT": (Verdict.TIMED_OUT, "killed at its walltime before it could hand over"),
     "DEADLINE": (Verdict.TIMED_OUT, "killed at its deadline before it could hand over"),
     "PREEMPTED": (Verdict.PREEMPTED, "preempted by another job"),
-    "OUT_OF_MEMORY": (Verdict.CRASHED, "out of memory"),
+    "OUT_OF_MEMORY": (Verdict.CRASHED, OUT_OF_MEMORY),
     "NODE_FAIL": (Verdict.NODE_FAILED, "its node failed"),
     "BOOT_FAIL": (Verdict.NODE_FAILED, "its node did not boot"),
 }

@@ -17,6 +17,7 @@ from typing import Any
 from anchorleg.files import to_json
 from anchorleg.places import user_path
 from orchestrator.config import RunConfig
+from orchestrator.decisions.escalation import raised_slurm
 from orchestrator.decisions.models import Ledger, Submit, parse_token
 from orchestrator.decisions.sightings import RECORD_WAIT_S
 from orchestrator.disk import read_json_or_none
@@ -201,6 +202,8 @@ def make_job_folder(run: Run, run_dir: RunDir, action: Submit) -> JobRequest:
     """
     folder = run_dir.job(action.token)
     disk = run_dir.disk
+    slurm = raised_slurm(run.config.slurm, action.raised)
+    run = run.model_copy(update={"config": run.config.model_copy(update={"slurm": slurm})})
     disk.make_folder(folder)
     try:
         _write_settings(run, run_dir, action.slot)
@@ -261,7 +264,8 @@ def made_again(
             for one in live:
                 if one.token not in names:
                     behind = [a.number for a in slot.attempts for s in a.submissions if s.job_id == one.after]
-                    action = Submit(slot.index, attempt.number, one.token, one.after, max(behind, default=None))
+                    where = (slot.index, attempt.number, one.token, one.after)
+                    action = Submit(*where, max(behind, default=None), raised=slot.raised)
                     check()
                     with suppress(FileExistsError, ConfigError):
                         make_job_folder(run, run_dir, action)

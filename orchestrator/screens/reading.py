@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from anchorleg.files import read_json_or_none
 from orchestrator.decisions.ends import lead_warning
+from orchestrator.decisions.escalation import raised_words
 from orchestrator.decisions.evidence import Claim, Exit, Progress
 from orchestrator.decisions.models import Attempt, Ledger, Seen, Slot, SlotStatus
 from orchestrator.decisions.reasons import reason_of
@@ -184,6 +185,7 @@ def _slot_view(slot: Slot, run: Run, run_dir: RunDir, around: Around) -> SlotVie
         failure_budget=run.config.relay.failure_budget,
         last_verdict=over[-1].verdict if over else None,
         last_cause=over[-1].cause if over else "",
+        raised=raised_words(run.config.slurm, slot.raised),
         warning=unusable_progress(run_dir, slot.index, attempt)
         or lead_warning(slot, run.config.lead_seconds, run.config.slurm.time_limit),
     )

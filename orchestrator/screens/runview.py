@@ -93,6 +93,7 @@ class SlotView(View):
     last_verdict: Verdict | None = None
     last_cause: str = ""
     warning: str = ""
+    raised: str = ""
 
 
 class ExcludedNode(View):

@@ -120,6 +120,7 @@ _PLAIN: Mapping[str, tuple[str, str]] = {
     "nodes forgiven": ("no node is avoided now: {why}", "too few are left"),
     "not accepted": ("{job} was not accepted after all: {why}", "the scheduler does not know it"),
     "put off": ("another job will be tried later: {why}", "this one can never run"),
+    "raised": ("{why}", "its jobs ask for more than the config"),
     "revived": ("{job} exists after all: adopted again", ""),
     "stalled": ("{job} was asked to print its stacks and end: {why}", "no new report"),
 }

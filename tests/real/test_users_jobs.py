@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,11 +70,14 @@ def cgroup_slurm(private_slurm: PrivateSlurm) -> Iterator[SlurmCluster]:
 @pytest.mark.long
 @pytest.mark.may_skip("no cgroup (version 1)")
 def test_a_job_that_the_kernel_kills_for_its_memory(cgroup_slurm: SlurmCluster, new_relay: NewRelay) -> None:
-    relay = on_slurm(new_relay, cgroup_slurm, pace_s=0.005, command=HUNGRY)
+    relay = on_slurm(new_relay, cgroup_slurm, pace_s=0.005, command=HUNGRY, relay={"escalate": {"mem": "1G"}})
 
     assert relay.run("start").code == 0
 
     assert_ran_out_of_memory(relay)
+    scripts = sorted((relay.run_dir / "jobs").glob("*/job.sh"))
+    assert [re.findall("--mem=(.+)", script.read_text()) for script in scripts] == [["100M"], ["150M"]]
+    assert [(event["attempt"], "150M" in event["why"]) for event in relay.events("raised")] == [(0, True)]
     assert ends(cgroup_slurm, relay) == ["OUT_OF_MEMORY", "COMPLETED"]
 
 

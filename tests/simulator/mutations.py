@@ -9,8 +9,8 @@ from typing import Any
 from slurm_model import SimExecutor
 
 from orchestrator.controller import Controller
+from orchestrator.decisions import escalation, sightings
 from orchestrator.decisions import plan as plan_module
-from orchestrator.decisions import sightings
 from orchestrator.decisions.models import Ledger, Slot, SlotStatus
 from orchestrator.executors.base import Poll, SubmitOutcome, SubmitRefused, Uncertain
 from orchestrator.hosts import ticking
@@ -76,6 +76,13 @@ def no_claim_fence() -> Iterator[None]:
     yield
 
 
+@contextmanager
+def every_end_raises() -> Iterator[None]:
+    """Whatever a job ended of, the next one gets more memory."""
+    with _instead(escalation, "OUT_OF_MEMORY", ""):
+        yield
+
+
 #: By name: how to break it.
 MUTATIONS: dict[str, Callable[[], Any]] = {
     "absent is gone at once": absent_is_gone,
@@ -83,6 +90,7 @@ MUTATIONS: dict[str, Callable[[], Any]] = {
     "blind is free": blind_is_free,
     "take-over without waiting": anyone_takes_over,
     "no claim fence": no_claim_fence,
+    "every end raises": every_end_raises,
 }
 
 

@@ -12,7 +12,7 @@ from queue_model import QueueWatch
 
 from anchorleg.job import HANDED_OVER, lineage
 from orchestrator.decisions.adoption import LEFT_S
-from orchestrator.decisions.models import Attempt, Blind, Ledger, SlotStatus, SubmissionState, Verdict
+from orchestrator.decisions.models import Attempt, Blind, Ledger, Raised, SlotStatus, SubmissionState, Verdict
 
 if TYPE_CHECKING:
     from cluster_model import SimJob
@@ -73,6 +73,7 @@ class Watch:
         self.news = NewsWatch(self)
         self.controllers_lost = 0
         self.said_well: set[str] = set()
+        self.raised: dict[int, Raised] = {}
 
     def _fail(self, number: int, words: str) -> None:
         raise InvariantError(number, words)
@@ -243,6 +244,20 @@ class Watch:
                     self.states[s.token] = s.state
                 if attempt.verdict in {Verdict.CRASHED, Verdict.NODE_FAILED}:
                     self._ended_well(attempt)
+
+        raised = {slot.index: slot.raised for slot in ledger.slots if slot.raised is not None}
+        if raised != self.raised:
+            self._raised(raised)
+
+    def _raised(self, raised: dict[int, Raised]) -> None:
+        """A slot asks for more only after the cluster ended one of its jobs for that."""
+        ends = {(job.slot, job.raw_state) for job in self.jobs.values() if job.slot in raised}
+        for slot, more in raised.items():
+            if (more.mem_mb and (slot, "OUT_OF_MEMORY") not in ends) or (
+                more.time_limit and (slot, "TIMEOUT") not in ends
+            ):
+                self._fail(22, f"slot {slot} asks for {more}, and no job of it ran out of that")
+        self.raised = raised
 
     def _ended_well(self, attempt: Attempt) -> None:
         """No job that has said that it ended well, and whose end Slurm calls clean, is called failed."""

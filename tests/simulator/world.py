@@ -72,8 +72,12 @@ class World:
             **({} if profile.experiments else {"slots": profile.slots}),
             **(settings(profile.slots, profile.order, profile.halving) if profile.experiments else {}),
             "lead_seconds": int(profile.lead_s),
-            "relay": {"queue_ahead": profile.queue_ahead, "failover_tick": profile.failover},
-            "slurm": {"time_limit": format_duration(profile.walltime_s), "max_jobs": profile.max_jobs},
+            "relay": {
+                "queue_ahead": profile.queue_ahead,
+                "failover_tick": profile.failover,
+                "escalate": {"mem": "4G", "time_limit": "8:00:00"},
+            },
+            "slurm": {"time_limit": format_duration(profile.walltime_s), "max_jobs": profile.max_jobs, "mem": "2G"},
         }
         self.settled = True  # `start` made them a while ago: all see them
         for path in (
