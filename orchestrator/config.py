@@ -284,11 +284,14 @@ def smallest_time_limit_s(lead_s: int, executor: str) -> int:
 
 def check_walltime(config: RunConfig, executor: str) -> None:
     """Refuse a walltime that leaves no time to train. Errors: ConfigError."""
-    smallest, limit_s = smallest_time_limit_s(config.lead_seconds, executor), config.slurm.time_limit
+    smallest = smallest_time_limit_s(config.lead_seconds, executor)
+    field = "time_limit" if config.slurm.time_min is None else "time_min"
+    limit_s = config.slurm.time_min or config.slurm.time_limit
     if limit_s < smallest:
         early_s = EARLY_SIGNAL_S if executor == "slurm" else 0
         raise ConfigError(
             "config.walltime-too-short",
+            field=field,
             limit=format_duration(limit_s),
             limit_s=limit_s,
             lead_s=config.lead_seconds,

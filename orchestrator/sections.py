@@ -68,6 +68,9 @@ class SlurmSection(Section):
     time_limit: Walltime = Field(
         "4:00:00", validate_default=True, description='Walltime of one job: "4:00:00", "1-12" or minutes.'
     )
+    time_min: Walltime | None = Field(
+        None, description="Shortest useful walltime; Slurm may shorten a job to it, to start it earlier."
+    )
     cpus_per_task: int = Field(8, ge=1, description="CPU cores of a job, or of each rank if there are several.")
     nodes: int = Field(1, ge=1, le=256, description="Nodes of a job; ranks must be a multiple of it.")
     ranks: int = Field(
@@ -85,7 +88,9 @@ class SlurmSection(Section):
     extra: list[str] = Field([], description='Additional sbatch options, for example "--mail-type=FAIL".')
 
     @model_validator(mode="after")
-    def _every_node_has_as_many_ranks(self) -> SlurmSection:
+    def _consistent(self) -> SlurmSection:
+        if self.time_min is not None and self.time_min > self.time_limit:
+            raise FieldError("config.time-min-too-long", limit=format_duration(self.time_limit))
         if self.ranks % self.nodes:
             raise FieldError("config.ranks-and-nodes", ranks=self.ranks, nodes=self.nodes)
         for option in self.extra if self.ranks > 1 else ():

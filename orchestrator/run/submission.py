@@ -80,6 +80,7 @@ def sbatch_lines(slurm: SlurmSection) -> Raw:
         "partition": slurm.partition,
         "account": slurm.account,
         "qos": slurm.qos,
+        "time-min": format_duration(slurm.time_min) if slurm.time_min is not None else None,
         "cpus-per-task": str(slurm.cpus_per_task),
         "gres": f"gpu:{gpus}" if slurm.gpus else None,
         "mem": slurm.mem,

@@ -126,7 +126,7 @@ def _slot_facts(slot: Slot, shown: SlotView, now: float) -> list[str]:
     facts = [f"{jobs}; {failures} ({shown.failure_budget} stop the slot)"]
     if shown.checkpoint_step is not None:
         facts.append(f"its newest checkpoint is from step {shown.checkpoint_step:,}")
-    facts += [shown.raised] if shown.raised else []
+    facts += [words for words in (shown.raised, shown.shortened) if words]
     for attempt in slot.attempts:
         if attempt.verdict is None or attempt.live:
             facts += [_submission_fact(attempt, submission, now) for submission in attempt.submissions]

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 
 from anchorleg.files import read_json_or_none
 from orchestrator.decisions.ends import lead_warning
-from orchestrator.decisions.escalation import raised_words
+from orchestrator.decisions.escalation import raised_slurm, raised_words
 from orchestrator.decisions.evidence import Claim, Exit, Progress
 from orchestrator.decisions.models import Attempt, Ledger, Seen, Slot, SlotStatus
 from orchestrator.decisions.reasons import reason_of
 from orchestrator.disk import is_out_of_inodes, left_on_full_disk, read_record
+from orchestrator.notation import format_duration
 from orchestrator.run.evidence import changed_at
 from orchestrator.run.lease import TICKS_MISSED, highest_epoch, living_owner, regular_ticks
 from orchestrator.run.ledger import load_ledger, read_control, read_events
@@ -42,6 +43,8 @@ RATE_AFTER_S = 5.0
 LATE_LOOK_S = 150.0
 #: A poll comes a tenth late at most (controller.Controller spreads them).
 LATEST_POLL = 1.1
+#: Slurm counts walltimes in minutes.
+MINUTE_S = 60.0
 #: On a full disk the first look that was due and is not written is enough. So long may the writing take.
 WRITING_S = 5.0
 #: In these a run has somebody who should write what happens.
@@ -208,6 +211,10 @@ def _slot_view(slot: Slot, run: Run, run_dir: RunDir, around: Around) -> SlotVie
     )
     if (not around.alive or around.stale) and _has_ended(run_dir, slot.index, attempt.number, live.token):
         return view.model_copy(update={"why": "its job ended, and no controller has checked since", "ends_at": None})
+    asked_s = raised_slurm(run.config.slurm, slot.raised).time_limit
+    if seen and seen.started_at and view.ends_at and (given_s := view.ends_at - seen.started_at) <= asked_s - MINUTE_S:
+        words = f"Slurm gave this job {format_duration(given_s)} of {format_duration(asked_s)}"
+        view = view.model_copy(update={"shortened": words})
     return _with_rate(view, slot, run, progress, around.now)
 
 

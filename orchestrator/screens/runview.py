@@ -74,6 +74,7 @@ class SlotView(View):
     gpus: str = ""
     started_at: float | None = None
     ends_at: float | None = None
+    shortened: str = ""
     expected_start_at: float | None = None
     retry_at: float | None = None
     successor: SuccessorView | None = None

@@ -196,7 +196,7 @@ def notes(slot: SlotView, now: float, *, with_next: bool = True) -> list[str]:
         found.append(f"the next job {slot.successor.why}")
     if slot.silent_s is not None and slot.silent_s > SILENT_S:
         found.append(f"no report from its program for {format_duration(slot.silent_s)}")
-    found += [words for words in (slot.warning, slot.raised) if words]
+    found += [words for words in (slot.warning, slot.raised, slot.shortened) if words]
     bad = slot.last_verdict not in {None, Verdict.HANDED_OVER, Verdict.FINISHED, Verdict.NOT_NEEDED}
     if (bad or slot.last_cause in NODE_TAKEN) and (not slot.why or slot.job_id):
         failed = f"its last job failed: {slot.last_cause}" if slot.last_verdict is Verdict.CRASHED else ""

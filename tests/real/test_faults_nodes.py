@@ -89,6 +89,28 @@ def maintenance_is_over(slurm: SlurmCluster) -> None:
 
 
 @pytest.mark.long
+def test_a_job_is_shortened_to_end_before_a_maintenance_and_the_screens_say_so(
+    private_slurm: PrivateSlurm, new_relay: NewRelay
+) -> None:
+    slurm = private_slurm(nodes=1)
+    times = ("StartTime=now+5minutes", "Duration=60", "Flags=MAINT,IGNORE_JOBS")
+    slurm.ask("scontrol", "create", "reservation", "ReservationName=service", "Nodes=ALL", "Users=daemon", *times)
+    limits = {"time_limit": "4:00:00", "time_min": "0:02:00"}
+    relay = on_slurm(new_relay, slurm, total=TOTAL, held_at=10, slurm=limits)
+    controller = relay.spawn("start")
+    relay.wait_for_step(10)
+    relay.wait_for(lambda: relay.status()["slots"][0]["shortened"], "a shortened job")
+    slot = relay.status()["slots"][0]
+    relay.release()
+
+    assert 120 <= slot["ends_at"] - slot["started_at"] <= 300
+    assert "of 4:00:00" in slot["shortened"]
+    assert slot["shortened"] in relay.run("explain", "0").out
+    assert relay.ended(controller) == 0, relay.output()
+    relay.assert_exactly_once(TOTAL)
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("close", "words", "reopen"),
     [
