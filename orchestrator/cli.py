@@ -5,14 +5,44 @@ Exit codes: see `orchestrator.errors`.
 
 from __future__ import annotations
 
+import os
+import shlex
+import sys
 from collections.abc import Callable
+from typing import Annotated
 
-from anchorleg.cli import add_commands, new_app
+import typer
+
+from anchorleg.cli import VersionOption, add_commands, new_app
 from anchorleg.output import end_with_error, ending_well, words_of
 from orchestrator.commands import control, queueing, screens, setup
-from orchestrator.errors import AnchorlegError, Interrupted, StorageError
+from orchestrator.errors import AnchorlegError, ConfigError, Interrupted, StorageError
 
 app = new_app("Keep training alive on clusters that only give out short jobs.")
+
+
+@app.callback()
+def _there(
+    _show: VersionOption = False,
+    host: Annotated[
+        str | None, typer.Option("-H", "--host", metavar="HOST:DIR", help="Type the command there, through your ssh.")
+    ] = None,
+) -> None:
+    """Keep training alive on clusters that only give out short jobs."""
+    if host is None:
+        return
+    there, _, folder = host.partition(":")
+    first, *words = sys.argv[1:]
+    typed = shlex.join(["orchestrator", *words[first in {"-H", "--host"} :]])
+    # A login shell: only that has the PATH which a person has there.
+    line = f'cd {shlex.quote(folder or ".")} && exec "${{SHELL:-sh}}" -lc {shlex.quote(typed)}'
+    terminal = ["-t"] if sys.stdin.isatty() and sys.stdout.isatty() else []
+    try:
+        os.execvp("ssh", ["ssh", *terminal, "--", there, line])  # noqa: S606
+    except FileNotFoundError:
+        raise ConfigError("cli.no-ssh") from None
+
+
 add_commands(app, "Set up", setup.init, setup.doctor)
 add_commands(app, "Run", control.start, control.stop)
 add_commands(app, "Look", screens.status, screens.explain, screens.logs, screens.goodput, screens.runs)

@@ -103,7 +103,7 @@ def test_a_job_is_shortened_to_end_before_a_maintenance_and_the_screens_say_so(
     slot = relay.status()["slots"][0]
     relay.release()
 
-    assert 120 <= slot["ends_at"] - slot["started_at"] <= 300
+    assert 110 <= slot["ends_at"] - slot["started_at"] <= 300
     assert "of 4:00:00" in slot["shortened"]
     assert slot["shortened"] in relay.run("explain", "0").out
     assert relay.ended(controller) == 0, relay.output()

@@ -18,13 +18,13 @@ PRODUCT_ENDS = {".py", ".c", ".h", ".js", ".css", ".html"}
 #: Room, as folders and files → the most lines of Python.
 ROOMS = {
     "anchorleg": 2_643,
-    "orchestrator/*.py": 2_940,
-    "orchestrator/decisions": 3_154,
-    "orchestrator/run orchestrator/executors": 3_576,
-    "orchestrator/hosts orchestrator/screens": 3_708,
+    "orchestrator/*.py": 3_006,
+    "orchestrator/decisions": 3_224,
+    "orchestrator/run orchestrator/executors": 3_581,
+    "orchestrator/hosts orchestrator/screens": 3_720,
     "orchestrator/doctor orchestrator/commands orchestrator/integrations": 2_828,
     "syncd": 11_166,
-    "viewer": 4_695,
+    "viewer": 4_701,
     "trainer/envs": 6_847,
     "trainer/algorithms": 4_035,
     "trainer/nets trainer/buffers": 3_872,
@@ -34,8 +34,8 @@ ROOMS = {
     "trainer/demos": 1_583,
     "bench": 5_933,
 }
-MOST_LINES, MOST_FILES = 74_028, 418
-MOST_TEST_LINES = 66_658
+MOST_LINES, MOST_FILES = 74_187, 419
+MOST_TEST_LINES = 66_876
 #: Files below 60 lines, without those that only say what a folder is.
 SMALL, MOST_SMALL = 60, 40
 #: `monkeypatch.setattr` in the unit tests of each package.

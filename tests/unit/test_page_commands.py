@@ -251,9 +251,9 @@ def test_each_command_of_the_pages_is_typed_by_a_test() -> None:
 #: What programs start, and what makes files of ours.
 PLUMBING = {"tick", "render", "schema", "agent-status", "gate", "serve", "run-agent"}
 METAVARS = {
-    "RUN", "SLOT", "FILE", "DIR", "HOST", "REMOTE", "NAME", "POLICY", "PRESET", "PARTITION", "FIELD=VALUE", "TASK", "N",
-    "CAMERA", "CONTRIBUTOR", "FINGERPRINT", "PIXELS", "PORT", "PRICE", "PRIORITY", "RATE", "SECONDS", "SEED", "STEP",
-    "TIME", "TEXT", "[auto|cpu|cuda|mps]", "[auto|slurm|local]", "[foreground|daemon]",
+    "RUN", "SLOT", "FILE", "DIR", "HOST", "REMOTE", "NAME", "POLICY", "PRESET", "PARTITION", "FIELD=VALUE", "TASK",
+    "N", "CAMERA", "CONTRIBUTOR", "FINGERPRINT", "HOST:DIR", "PIXELS", "PORT", "PRICE", "PRIORITY", "RATE", "SECONDS",
+    "SEED", "STEP", "TIME", "TEXT", "[auto|cpu|cuda|mps]", "[auto|slurm|local]", "[foreground|daemon]",
 }  # fmt: skip
 
 
