@@ -44,7 +44,7 @@ def _there(
 
 
 add_commands(app, "Set up", setup.init, setup.doctor)
-add_commands(app, "Run", control.start, control.stop)
+add_commands(app, "Run", control.start, control.stop, control.clean)
 add_commands(app, "Look", screens.status, screens.explain, screens.logs, screens.goodput, screens.runs)
 add_commands(app, "Slots and queue", queueing.add, queueing.pause, queueing.resume, queueing.drop, queueing.rollback)
 #: `orchestrator priority -1 slow`: -1 is no option.

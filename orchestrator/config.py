@@ -21,6 +21,7 @@ from orchestrator.experiments import MOST_SLOTS, expanded, read_lines, settings_
 from orchestrator.notation import filled, format_duration, names_in
 from orchestrator.sections import (
     ActorsSection,
+    CodeSection,
     CollaborationSection,
     ContainerSection,
     QueueSection,
@@ -82,6 +83,7 @@ class RunConfig(Section):
     poll_seconds: float | None = Field(None, ge=0.2, le=60, description="Seconds between two polls of the queue.")
     slurm: SlurmSection = SlurmSection()
     relay: RelaySection = RelaySection()
+    code: CodeSection = CodeSection()
     container: ContainerSection | None = None
     actors: ActorsSection | None = None
     training: TrainingSection = TrainingSection()
@@ -141,6 +143,8 @@ class RunConfig(Section):
                 raise FieldError("config.params-of-the-trainer")
             if self.relay.keep_checkpoints is not None:
                 raise FieldError("config.checkpoints-of-the-trainer")
+            if self.code.snapshot:
+                raise FieldError("config.snapshot-of-the-trainer")
         else:
             self._check_params(self.command)
         return self

@@ -176,7 +176,7 @@ def tidy(job: Job, keep: int, say: Callable[[str], None], remove: Callable[[Path
     `say` hears of what could not be removed, which the next job tries again. Raises nothing of the disk's.
     """
     try:
-        for path in list(_too_much(job, keep)):
+        for path in list(surplus(job, keep)):
             if job.superseded_by() is not None:
                 return
             try:
@@ -187,8 +187,9 @@ def tidy(job: Job, keep: int, say: Callable[[str], None], remove: Callable[[Path
         say(f"could not look for old checkpoints ({error}); the next job tries again")
 
 
-def _too_much(job: Job, keep: int) -> Iterator[Path]:
-    """What was cut short, then what no successor could start from, then the oldest of what it could.
+def surplus(job: Job, keep: int) -> Iterator[Path]:
+    """Checkpoints that are too many in the slot of `job`, its newest attempt: what was cut short, then what no successor
+    could start from, then the oldest of what it could.
 
     While there are fewer than `keep` to start from, what is no candidate stays: a program may have found it damaged,
     and a person might mend it. So do as many that a decision to go back passes over which can still be taken back.

@@ -13,7 +13,7 @@ from orchestrator.decisions.verdicts import lacks_a_program
 from orchestrator.disk import is_out_of_inodes, left_on_full_disk, read_json_or_none, read_record
 from orchestrator.executors.base import Accounting, Executor, Poll
 from orchestrator.run.evidence import newer_attempts, read_all, read_evidence
-from orchestrator.run.rundir import Run, RunDir
+from orchestrator.run.rundir import Run, RunDir, program_folder
 from orchestrator.run.starting import commands_of, missing_script
 
 #: sacct compares with the clock of another machine.
@@ -44,16 +44,16 @@ def gather_facts(
         slurm=run.config.slurm,
         avoids_nodes=executor.avoids_nodes,
         trainer=run.config.trains,
-        lacking=any(lacks_a_program(one) for one in evidence.values()) and _lacks_a_program(run),
+        lacking=any(lacks_a_program(one) for one in evidence.values()) and _lacks_a_program(run, run_dir),
         disk_full=left_on_full_disk(run_dir.path) is not None,
         out_of_inodes=is_out_of_inodes(run_dir.path),
     )
     return facts, {slot: max(numbers, default=-1) for slot, numbers in folders.items()}
 
 
-def _lacks_a_program(run: Run) -> bool:
+def _lacks_a_program(run: Run, run_dir: RunDir) -> bool:
     """Whether the jobs' interpreter, their program or its script is not to be found from here."""
-    config, folder = run.config, Path(run.folder)
+    config, folder = run.config, program_folder(run, run_dir)
     programs = [run.python, *(command[0] for command in commands_of(config))]
     missing = [word for word in programs if shutil.which(folder / word if "/" in word else word) is None]
     return bool(missing) or any(missing_script(config, command, folder) for command in commands_of(config))

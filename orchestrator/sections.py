@@ -145,6 +145,16 @@ class ContainerSection(Section):
     python: str = Field("python3", description="Python inside the image, for the default command.")
 
 
+class CodeSection(Section):
+    """Your own program's code, for `command`."""
+
+    snapshot: bool | str = Field(
+        False,
+        description='Jobs run a copy taken at the first start: true: of this file\'s folder, "git": of the last commit,'
+        " or another folder.",
+    )
+
+
 class CollaborationSection(Section):
     """Sharing with other machines. Policies are always published; experience is accepted if `enabled`."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -13,12 +15,14 @@ from orchestrator.commands.options import (
     ConfigOption,
     ExecutorOption,
     ForOption,
+    JsonOption,
     NameArgument,
     PartitionOption,
     SetOption,
     SlotsOption,
     TimeOption,
     WorldSizeOption,
+    age_of,
     config_path_of,
     console,
     locate,
@@ -45,6 +49,9 @@ def start(
     fork: Annotated[str | None, typer.Option(help="Start a new run of this name with this config.")] = None,
     via: ViaOption = "foreground",
     run_for: ForOption = None,
+    renew_code: Annotated[
+        bool, typer.Option("--renew-code", help="Copy your program again (code.snapshot).")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the first actions without doing them.")] = False,
 ) -> None:
     """Start a run, or continue it.
@@ -65,10 +72,10 @@ def start(
             raise ConfigError("start.other-name", path=path, own=own, name=name)
         name = None
     for_s = seconds_of(run_for)
-    asked = asked_for(name, path, overrides, fork, for_s)
+    asked = asked_for(name, path, overrides, fork, for_s, renew_code=renew_code)
     if world_size is not None:
         overrides = as_group(asked, overrides)
-        asked = with_world_size(asked_for(name, path, overrides, fork, for_s))
+        asked = with_world_size(asked_for(name, path, overrides, fork, for_s, renew_code=renew_code))
     look_before_first_job(asked, console(), offer=not dry_run)
     if dry_run:
         from orchestrator.hosts.dry import dry_start
@@ -77,7 +84,7 @@ def start(
     elif via == "daemon":
         from orchestrator.hosts.detached import start_in_background
 
-        start_in_background(asked, command_line(name, path, overrides, fork, for_s))
+        start_in_background(asked, command_line(name, path, overrides, fork, for_s, renew_code=renew_code))
     else:
         from orchestrator.hosts import host
 
@@ -96,6 +103,35 @@ def stop(
     from orchestrator.hosts import stopping
 
     stopping.stop(locate(name, config), at_once=now, grace_s=grace, out=console())
+
+
+def clean(
+    name: NameArgument = None,
+    config: ConfigOption = None,
+    older_than: Annotated[str, typer.Option(metavar="TIME", help="Only what is older: 7-0 is seven days.")] = "7-0",
+    larger_than: Annotated[str, typer.Option(metavar="SIZE", help="Only what is at least this large: 100M.")] = "0",
+    keep: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Also checkpoints of your program, but for the newest N.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go, and remove nothing.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove what no job needs: old scripts and output, old copies of code."""
+    from orchestrator.run import leftovers
+    from orchestrator.screens.usage import leftover_lines
+    from orchestrator.sections import in_mb
+
+    if not re.fullmatch(r"\d+[KMGT]?", larger_than):
+        raise ConfigError("cli.size", size=larger_than)
+    run_dir, out = locate(name, config), console()
+    size = round(in_mb(larger_than) * 2**20) if larger_than[-1] in "KMGT" else int(larger_than)
+    view = leftovers.disk_view(run_dir, older_than_s=age_of(older_than), larger_than=size, keep=keep)
+    if not dry_run:
+        leftovers.clean(run_dir, view.leftovers)
+    if as_json:
+        print(json.dumps([one.model_dump() for one in view.leftovers], indent=2))
+    else:
+        say(*leftover_lines(view, out.width, is_done=not dry_run))
 
 
 def tick(

@@ -81,6 +81,16 @@ def seconds_of(time: str | None) -> float | None:
     return float(seconds)
 
 
+def age_of(time: str) -> float:
+    """`--older-than` in seconds. Errors: ConfigError."""
+    from orchestrator.notation import parse_duration_s
+
+    with suppress(ValueError):
+        if (seconds := parse_duration_s(time)) is not None:
+            return float(seconds)
+    raise ConfigError("cli.age", time=time)
+
+
 def number_of_slots(slots: int | None, world_size: int | None, sets: list[str] | None) -> int | None:
     """What --slots or --ddp-world-size asks for. Errors: ConfigError where the line asks for two numbers."""
     if world_size is None:

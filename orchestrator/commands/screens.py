@@ -21,6 +21,7 @@ def status(
     config: ConfigOption = None,
     as_json: JsonOption = False,
     again: Annotated[bool, typer.Option("--watch", "-w", help="Keep the screen up to date until Ctrl-C.")] = False,
+    disk: Annotated[bool, typer.Option("--disk", help="Show what the run folder takes, and what can go.")] = False,
     price: Annotated[
         float | None, typer.Option(help="Cost of all running jobs per hour; shows the cost of steps.")
     ] = None,
@@ -36,6 +37,13 @@ def status(
     if price is not None and (again or not 0 < price < float("inf")):
         raise ConfigError("cli.price")
     run_dir, out = locate(name, config), console()
+    if disk:
+        from orchestrator.run.leftovers import disk_view
+        from orchestrator.screens.usage import usage_lines
+
+        used = disk_view(run_dir)
+        print(used.model_dump_json(indent=2)) if as_json else say(*usage_lines(used, out.width))
+        return
     if again:
         watch(run_dir, out, as_json=as_json)
         return

@@ -141,7 +141,8 @@ def begin_run(asked: StartRequest, known: int) -> Run:
     """Make or revise the run, remember it, and wish that it goes on (`known`: see `wish_to_run`). The caller holds the
     lease.
     """
-    run = begin(asked.config, asked.path, asked.run_dir, os.environ, time.time(), forked=asked.forked_from)
+    forked, renew = asked.forked_from, asked.renew_code
+    run = begin(asked.config, asked.path, asked.run_dir, os.environ, time.time(), forked=forked, renew_code=renew)
     register(run, asked.run_dir, time.time())
     wish_to_run(asked, asked.run_dir, known)
     return run
@@ -197,7 +198,7 @@ def hand_to_living_owner(asked: StartRequest) -> bool:
     before = patiently(lambda: read_control(run_dir))
     if before.wish != "run":
         raise LeaseHeld("controller.is-stopping", owner=owner, by=before.by, name=name)
-    if asked.config != run.config:
+    if asked.config != run.config or asked.renew_code:
         raise LeaseHeld("controller.other-config", owner=owner, name=name)
     ledger = patiently(lambda: load_ledger(run_dir, run.run_id))
     waiting = waiting_for_start(ledger, run.config.slots)

@@ -25,6 +25,7 @@ from orchestrator.decisions.verdicts import NO_INODES
 from orchestrator.disk import PRIVATE_FOLDER, is_out_of_inodes
 from orchestrator.errors import ConfigError, IdentityMismatch, RunFolderError, StorageError
 from orchestrator.experiments import merged
+from orchestrator.run import snapshot
 from orchestrator.run.code import code_hash, fix_code
 from orchestrator.run.ledger import load_ledger
 from orchestrator.run.rundir import (
@@ -135,11 +136,12 @@ def begin(
     now: float,
     *,
     forked: str = "",
+    renew_code: bool = False,
     fix: Callable[[Path], str] = fix_code,
 ) -> Run:
     """Make the run in `run_dir`, or revise the one that is there. The caller holds the lease.
 
-    `fix` makes the run's copy of our packages. Errors: ConfigError, IdentityMismatch, RunFolderError, StorageError.
+    `fix` makes the run's copy of our packages; `renew_code`: take the user's anew, too. Errors: ConfigError, IdentityMismatch, RunFolderError, StorageError.
     """
     executor = executor_for(config, run_dir, environ)
     check_start(config, executor)
@@ -156,8 +158,9 @@ def begin(
     }
     try:
         wanted["code"] = fix(run_dir.code)
-        if run_dir.run_file.exists():
-            before = load_run(run_dir)
+        before = load_run(run_dir) if run_dir.run_file.exists() else None
+        wanted |= snapshot.of_run(config, config_path.parent, run_dir, before, renew=renew_code)
+        if before is not None:
             load_ledger(run_dir, before.run_id)
             if has_begun(run_dir):  # a run that never got a job may still be made right
                 check_identity(before.identity, training_identity(config), config, run_dir)

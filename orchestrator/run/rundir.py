@@ -11,6 +11,7 @@ The runs that were started from this account have a small file each in `$XDG_STA
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -128,6 +129,26 @@ class RunDir:
         return self.path / f"events-{epoch}.jsonl"
 
 
+class Snapshot(Frozen):
+    """The copy of the user's program (`orchestrator.run.snapshot`): a folder in `code/`, of which `start` is the one in
+    which jobs start. `setting`: of the config. `commit`: git's, with `is_changed` where files differed from it.
+    """
+
+    setting: bool | str
+    program: str
+    start: str
+    taken_at: float
+    commit: str = ""
+    is_changed: bool = False
+
+    @property
+    def words(self) -> str:
+        """What it is a copy of, for people."""
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.taken_at))
+        commit = f" (commit {self.commit[:12]}{' with changes' if self.is_changed else ''})" if self.commit else ""
+        return f"the copy of your code of {when}{commit}"
+
+
 class Run(Frozen):
     """`run.json`: one training and how its jobs are to be made. Every path in it is absolute.
 
@@ -150,11 +171,17 @@ class Run(Frozen):
     env: dict[str, str]
     controller_python: str = ""
     forked_from: str | None = None
+    snapshot: Snapshot | None = None
 
     @property
     def poll_s(self) -> float:
         """Seconds between two looks at the queue."""
         return self.config.poll_seconds or (SLURM_POLL_S if self.executor == "slurm" else LOCAL_POLL_S)
+
+
+def program_folder(run: Run, run_dir: RunDir) -> Path:
+    """Where jobs start a program of one's own: in the config's folder, or in the run's copy of it."""
+    return Path(run.folder) if run.snapshot is None else run_dir.code / run.snapshot.program / run.snapshot.start
 
 
 def shared_dir(config: RunConfig, folder: str, run_dir: RunDir) -> Path:

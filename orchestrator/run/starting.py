@@ -20,6 +20,7 @@ from orchestrator.errors import ConfigError
 from orchestrator.executors.base import Frozen
 from orchestrator.executors.slurm import NoAnswer, run_command
 from orchestrator.notation import format_duration
+from orchestrator.run import snapshot
 from orchestrator.run.begin import compute_python, run_dir_of, with_known_experiments
 from orchestrator.run.rundir import RunDir, find_run, load_run
 from orchestrator.run.sharing import troubles
@@ -147,7 +148,7 @@ class StartRequest:
     """`config` is checked. `path`: the config file, whose folder is the program's. `forked_from`: a run id or empty.
 
     `notes`: what the person should know before it begins, a sentence each. `for_s`: stop after so many seconds; None:
-    when the training is done.
+    when the training is done. `renew_code`: copy the user's program anew.
     """
 
     config: RunConfig
@@ -156,6 +157,7 @@ class StartRequest:
     forked_from: str = ""
     notes: tuple[str, ...] = ()
     for_s: float | None = None
+    renew_code: bool = False
 
     def until(self, now: float) -> float | None:
         """When the run is to stop (unix seconds), if it begins at `now`."""
@@ -163,7 +165,13 @@ class StartRequest:
 
 
 def asked_for(
-    name: str | None, path: Path, overrides: dict[str, Any], fork: str | None, for_s: float | None = None
+    name: str | None,
+    path: Path,
+    overrides: dict[str, Any],
+    fork: str | None,
+    for_s: float | None = None,
+    *,
+    renew_code: bool = False,
 ) -> StartRequest:
     """By `name` the run's own recorded config counts, else the file at `path`; `overrides` are stronger than either.
 
@@ -186,8 +194,11 @@ def asked_for(
         python = python_facts(compute_python(asked.config, asked.path), os.environ)
         if error := unusable_python(asked.config, python, executor):
             raise error
-    asked = replace(asked, notes=(*asked.notes, *troubles(asked.run_dir)))
-    return asked if fork is None else _forked(asked, fork)
+    asked = replace(asked, notes=(*asked.notes, *troubles(asked.run_dir)), renew_code=renew_code)
+    asked = asked if fork is None else _forked(asked, fork)
+    scripts = filter(None, map(script_of, commands_of(asked.config)))
+    copied = snapshot.notes(asked.config, asked.path.parent, asked.run_dir, scripts, renew=renew_code)
+    return replace(asked, notes=(*asked.notes, *copied))
 
 
 def as_group(asked: StartRequest, overrides: dict[str, Any]) -> dict[str, Any]:
@@ -222,10 +233,16 @@ def _forked(asked: StartRequest, fork: str) -> StartRequest:
 
 
 def command_line(
-    name: str | None, path: Path, overrides: dict[str, Any], fork: str | None, for_s: float | None = None
+    name: str | None,
+    path: Path,
+    overrides: dict[str, Any],
+    fork: str | None,
+    for_s: float | None = None,
+    *,
+    renew_code: bool = False,
 ) -> list[str]:
     """The words of an `orchestrator start` that asks for the same."""
     what = [name] if name is not None else ["--config", str(path)]
     sets = [word for dotted, value in overrides.items() for word in ("--set", f"{dotted}={json.dumps(value)}")]
     bound = ["--for", format_duration(for_s)] if for_s is not None else []
-    return ["start", *what, *sets, *(["--fork", fork] if fork else []), *bound]
+    return ["start", *what, *sets, *(["--fork", fork] if fork else []), *bound, *(["--renew-code"] if renew_code else [])]

@@ -26,7 +26,7 @@ from orchestrator.executors.base import JobRequest
 from orchestrator.notation import filled, format_duration
 from orchestrator.run.code import FOR_PROGRAMS, code_hash, fix_code
 from orchestrator.run.evidence import output_files, read_evidence
-from orchestrator.run.rundir import LOGS, Run, RunDir, shared_dir, theirs
+from orchestrator.run.rundir import LOGS, Run, RunDir, program_folder, shared_dir, theirs
 from orchestrator.sections import SlurmSection
 from trainer.config.wandb import wandb_environment
 
@@ -166,7 +166,7 @@ def job_spec(run: Run, run_dir: RunDir, action: Submit) -> dict[str, Any]:
         "ahead": action.after is not None,
         "behind": action.behind,
         "command": command_of(run, action.slot),
-        "folder": run.folder,
+        "folder": str(program_folder(run, run_dir)),
         "python_path": str(run_dir.code / run.code / FOR_PROGRAMS) if config.command is not None else None,
         "config_file": str(run_dir.settings(action.slot)),
         "container": container,
@@ -295,11 +295,11 @@ def drop_old_job_folders(run_dir: RunDir, ledger: Ledger, slots: Collection[int]
         if token in spoken or _had_a_job(run_dir, token, *parsed):
             by_slot.setdefault(parsed[0], []).append((parsed[1], token))
         else:
-            _drop(run_dir, token)
+            drop_job_folder(run_dir, token)
     for tokens in by_slot.values():
         for _, token in sorted(tokens, reverse=True)[JOBS_KEPT:]:
             if token not in spoken:
-                _drop(run_dir, token)
+                drop_job_folder(run_dir, token)
 
 
 def _had_a_job(run_dir: RunDir, token: str, slot: int, number: int) -> bool:
@@ -310,7 +310,7 @@ def _had_a_job(run_dir: RunDir, token: str, slot: int, number: int) -> bool:
     return claim is not None and claim.token == token
 
 
-def _drop(run_dir: RunDir, token: str) -> None:
+def drop_job_folder(run_dir: RunDir, token: str) -> None:
     """A job folder, and before it the links to its files: a link never leads nowhere, whenever we die."""
     for name in run_dir.disk.names(run_dir.job(token)):
         link = run_dir.logs / f"slurm-{name.removeprefix('job-')}"

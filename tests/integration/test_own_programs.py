@@ -145,3 +145,24 @@ def test_the_trainer_sees_the_runs_own_code_and_nothing_of_the_setup(tmp_path: P
     run = run_as_on_slurm(tmp_path, ["export PYTHONPATH=/apps"], python=str(python), training={"preset": "tiny"})
 
     assert (tmp_path / "seen").read_text() == f"{tmp_path}/run/code/{run.code}\n"
+
+
+@pytest.mark.long
+def test_jobs_run_the_copy_of_the_program_until_it_is_renewed(new_relay: NewRelay) -> None:
+    relay = new_relay(
+        code={"snapshot": True}, command=COMMAND, params={"total": 60}, pace_s=0.05,
+        training={"max_runtime_seconds": 1},
+    )  # fmt: skip
+    relay.spawn("start")
+    relay.wait_for(lambda: relay.attempts() == [0, 1], "the second job")
+    source = (relay.folder / "count.py").read_text().replace("saved = save()\nreport()", "print('edited')\nsave()")
+    (relay.folder / "count.py").write_text("raise SystemExit(3)\n")
+
+    relay.wait_for(lambda: relay.children[0].poll() is not None, "the end of the run")
+
+    assert checkpoints(relay)[-1] == 60
+    (relay.folder / "count.py").write_text(source)
+    for words, is_edited in ((["params.total=70"], False), (["params.total=80", "--renew-code"], True)):
+        assert relay.run("start", "toy", "--set", *words).code == 0
+        assert ("edited" in relay.run("logs", "0").out) is is_edited
+    assert checkpoints(relay)[-1] == 80
