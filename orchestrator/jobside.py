@@ -98,15 +98,31 @@ def given(command: Sequence[str], settings: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+#: In the job's own control group, so that Slurm's limits hold, and its end ends the container too.
+_PODMAN = ["podman", "run", "--rm", "--cgroups=disabled", "--network=host", "--ipc=host", "--security-opt=label=disable"]
+#: Of a job's environment podman passes on nothing by itself.
+_PASSED_ON = ("ANCHORLEG_", "SLURM_", "WANDB_", "PYTHON", "OMP_", "CUDA_")
+
+
 def container_command(container: dict[str, Any], command: list[str], binds: list[str], folder: str) -> list[str]:
     """The program's command line inside its image. `binds`: folders that must be visible at the same path."""
     every = list(dict.fromkeys([*binds, *container["binds"]]))
-    if container["runtime"] == "ch-run":
-        options = [f"--bind={bind}" for bind in every]
-        return ["ch-run", "--write", f"--cd={folder}", *options, container["image"], "--", *command]
-    gpu = ["--nv"] if container["gpus"] else []
-    options = [word for bind in every for word in ("--bind", bind)]
-    return [container["runtime"], "exec", *gpu, "--pwd", folder, *options, container["image"], *command]
+    whole = [bind if ":" in bind else f"{bind}:{bind}" for bind in every]
+    runtime, image, more = container["runtime"], container["image"], container["options"]
+    if runtime == "ch-run":
+        begin = ["ch-run", "--write", f"--cd={folder}", *(f"--bind={bind}" for bind in every)]
+        return [*begin, *more, image, "--", *command]
+    if runtime == "pyxis":
+        begin = ["srun", "--ntasks=1", f"--cpus-per-task={container['cpus']}", "--export=ALL"]
+        begin += [f"--container-image={image}", f"--container-mounts={','.join(whole)}"]
+        return [*begin, f"--container-workdir={folder}", "--no-container-mount-home", *more, *command]
+    if runtime == "podman":
+        begin = [*_PODMAN, *(f"--env={name}*" for name in _PASSED_ON), *(f"--volume={bind}" for bind in whole)]
+        begin += ["--device=nvidia.com/gpu=all"] if container["gpus"] else []
+        root = ["--rootfs"] if image.startswith("/") else []
+        return [*begin, f"--workdir={folder}", *more, *root, image, *command]
+    begin = [runtime, "exec", *(["--nv"] if container["gpus"] else []), "--pwd", folder]
+    return [*begin, *(word for bind in every for word in ("--bind", bind)), *more, image, *command]
 
 
 #: As `orchestrator.decisions.sightings.HEARTBEAT_SILENT_S` has it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -18,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from anchorleg.places import user_path
 from orchestrator.errors import FieldError
 from orchestrator.notation import format_duration, parse_duration_s
 
@@ -139,10 +141,25 @@ class SlurmSection(Section):
 class ContainerSection(Section):
     """Run jobs inside a container image."""
 
-    image: str = Field(description="Image file (apptainer, singularity) or folder (charliecloud).")
-    runtime: Literal["apptainer", "singularity", "ch-run"] = Field("apptainer", description="Container runtime.")
+    image: str = Field(
+        description="Image file (apptainer, singularity), folder (ch-run), or what podman or enroot know it by."
+    )
+    runtime: Literal["apptainer", "singularity", "ch-run", "podman", "pyxis"] = Field(
+        "apptainer", description="Container runtime; ch-run: Charliecloud, pyxis: srun --container-image."
+    )
     binds: list[str] = Field([], description='Folders to mount: "/scratch" or "/host/path:/inside".')
     python: str = Field("python3", description="Python inside the image, for the default command.")
+    options: list[str] = Field([], description='Additional options of the runtime, for example "--cleanenv".')
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the image is a file or folder, and not a name that the runtime knows."""
+        return self.runtime not in {"podman", "pyxis"}
+
+    def for_job(self, folder: Path, slurm: SlurmSection) -> dict[str, Any]:
+        """What `jobside.container_command` needs. `folder`: the config's, to which the image's path is relative."""
+        image = str(folder / user_path(self.image)) if self.is_file else self.image
+        return {**self.model_dump(), "image": image, "gpus": slurm.gpus, "cpus": slurm.cpus_per_task}
 
 
 class CodeSection(Section):

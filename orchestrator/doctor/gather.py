@@ -105,7 +105,7 @@ def _sharing(subject: Subject) -> tuple[str, ...]:
 
 def _missing(subject: Subject) -> Iterator[tuple[str, str]]:
     config, folder = subject.config, subject.config_path.parent
-    if config.container is not None:
+    if config.container is not None and config.container.is_file:
         image = folder / user_path(config.container.image)
         if not image.exists():
             yield "container.image", str(image)

@@ -162,7 +162,11 @@ def _why_unseen(probed: Probed) -> str:
         return (
             "charliecloud brings the driver in once, into the image: `ch-fromhost --nvidia IMAGE` on a node with a GPU"
         )
-    return f"`{container.runtime} exec --nv IMAGE nvidia-smi` on such a node shows why"
+    ways = {
+        "podman": "`podman run --device=nvidia.com/gpu=all IMAGE nvidia-smi`",
+        "pyxis": "`srun --gpus=1 --container-image=IMAGE nvidia-smi`",
+    }
+    return f"{ways.get(container.runtime, f'`{container.runtime} exec --nv IMAGE nvidia-smi`')} shows why"
 
 
 def _major(version: object) -> int:

@@ -16,7 +16,6 @@ from typing import Any
 
 from anchorleg.disks import nearest_folder
 from anchorleg.files import read_json_or_none, write_bytes, write_json
-from anchorleg.places import user_path
 from orchestrator.config import RunConfig
 from orchestrator.doctor.gather import Subject
 from orchestrator.executors.base import Executor, JobRequest, JobRow, JobState, SubmitRefused, Submitted
@@ -211,16 +210,12 @@ def _make_folder(subject: Subject, folder: Path, limit_s: int, lead_s: int) -> J
     job_dir = folder / "jobs" / "probe"
     job_dir.mkdir(parents=True)
     code_dir = folder / "code" / fix_code(folder / "code")
-    container = None
-    if config.container is not None:
-        image = str(subject.config_path.parent / user_path(config.container.image))
-        container = config.container.model_dump() | {"image": image, "gpus": config.slurm.gpus}
     spec = {
         "limit_s": limit_s,
         "code_dir": str(code_dir),
         "program_python": config.container.python if config.container else subject.python,
         "own_program": config.command is not None,
-        "container": container,
+        "container": config.container.for_job(subject.config_path.parent, config.slurm) if config.container else None,
     }
     write_json(job_dir / "probe.json", spec)
     write_json(job_dir / "job.json", {"limit_s": limit_s, "lead_s": lead_s})  # for the local supervisor

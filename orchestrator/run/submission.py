@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from anchorleg.files import to_json
-from anchorleg.places import user_path
 from orchestrator.config import RunConfig
 from orchestrator.decisions.escalation import raised_slurm
 from orchestrator.decisions.models import Ledger, Submit, parse_token
@@ -153,10 +152,6 @@ def command_of(run: Run, slot: int) -> list[str]:
 def job_spec(run: Run, run_dir: RunDir, action: Submit) -> dict[str, Any]:
     """The content of `job.json`."""
     config = run.config
-    container = None
-    if config.container is not None:
-        image = str(Path(run.folder) / user_path(config.container.image))
-        container = config.container.model_dump() | {"image": image, "gpus": config.slurm.gpus}
     return {
         "token": action.token,
         "run_dir": str(run_dir.path),
@@ -169,7 +164,7 @@ def job_spec(run: Run, run_dir: RunDir, action: Submit) -> dict[str, Any]:
         "folder": str(program_folder(run, run_dir)),
         "python_path": str(run_dir.code / run.code / FOR_PROGRAMS) if config.command is not None else None,
         "config_file": str(run_dir.settings(action.slot)),
-        "container": container,
+        "container": config.container.for_job(Path(run.folder), config.slurm) if config.container else None,
         "limit_s": config.slurm.time_limit,
         "lead_s": config.lead_seconds,
         "max_runtime_s": config.max_runtime_s(action.slot),

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what the tests need (Debian, Ubuntu): Slurm with slurmdbd, munge, charliecloud, mmdebstrap; sshd, rsync,
+# Installs what the tests need (Debian, Ubuntu): Slurm with slurmdbd, munge, charliecloud, podman, mmdebstrap; sshd, rsync,
 # plistutil, systemd-analyze; OSMesa to draw without a screen; Chromium; git, a C compiler. No daemon is started
 # for good.
 # Already there: nothing is done. Without root, apt or a package: says so and ends with 0, except where CI=true.
@@ -14,6 +14,8 @@ need slurmd slurmd
 need slurm-client sbatch
 need munge munged
 need charliecloud ch-run
+need podman podman
+need runc runc
 need mmdebstrap mmdebstrap
 need slurmdbd slurmdbd
 need mariadb-server mariadbd
