@@ -290,7 +290,7 @@ def check_walltime(config: RunConfig, executor: str) -> None:
     """Refuse a walltime that leaves no time to train. Errors: ConfigError."""
     smallest = smallest_time_limit_s(config.lead_seconds, executor)
     field = "time_limit" if config.slurm.time_min is None else "time_min"
-    limit_s = config.slurm.time_min or config.slurm.time_limit
+    limit_s = config.slurm.time_min or min(place.time_limit for place in config.slurm.places)
     if limit_s < smallest:
         early_s = EARLY_SIGNAL_S if executor == "slurm" else 0
         raise ConfigError(

@@ -13,12 +13,14 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from orchestrator.decisions import edits
 from orchestrator.decisions.fold import fold
 from orchestrator.decisions.models import Abort, Action, Cancel, HandOver, Ledger, Submit
+from orchestrator.decisions.moving import MOVED, longest_waiting
 from orchestrator.decisions.plan import Limits, is_held, is_over, plan, with_room_words
 from orchestrator.decisions.requests import (
     Control,
@@ -44,7 +46,13 @@ from orchestrator.run.ledger import (
     save_ledger,
 )
 from orchestrator.run.rundir import Run, RunDir, load_run, newest_request, requests_after
-from orchestrator.run.submission import drop_old_job_folders, made_again, make_job_folders
+from orchestrator.run.submission import (
+    drop_old_job_folders,
+    made_again,
+    make_job_folders,
+    places_of,
+    request_of,
+)
 from orchestrator.screens.timeline import sentence
 
 #: A full disk or a stale network folder does not mend within a second.
@@ -55,6 +63,8 @@ LOOK_S = 0.25
 FIRST_LOOK_S = 3.0
 #: An unseen queue is looked at again this soon at the latest: nothing is submitted meanwhile.
 BLIND_LOOK_S = 10.0
+#: After so many polls it is looked whether a waiting job would begin at once elsewhere.
+PLACES_POLLS = 10
 #: While a run is being stopped somebody waits, and it is soon over.
 STOP_LOOK_S = 3.0
 #: Beyond the lead, for the job's own end after its hand-over.
@@ -97,7 +107,7 @@ class Controller:
         self._untold: list[dict[str, Any]] = []
         self._news: list[tuple[str, dict[str, Any]]] = []
         self._poll: Poll | None = None
-        self._poll_due_at = float("-inf")
+        self._poll_due_at = self._places_due_at = float("-inf")
         self._saved_at = monotonic()
         self._is_new = True
         self._noticed: set[Path] = set()
@@ -197,7 +207,7 @@ class Controller:
         for event in (*made_again(self.run, self.run_dir, self.ledger, now, self.lease.check), *events):
             self._event(**event)
         self._note_news(before)
-        limits = self.limits
+        limits = replace(self.limits, moving=self._moving(now))
         actions = plan(self.ledger, self.control, limits, folders, now, self._random_hex)
         self._hold(limits, now)
         missing: ConfigError | None = None
@@ -287,6 +297,19 @@ class Controller:
             self._poll_due_at = self._monotonic() + wait_s * (0.9 + 0.2 * self._jitter())
         return self._poll
 
+    def _moving(self, now: float) -> str:
+        """The token of a waiting job that would begin at once in another place; one at a time, as it takes that."""
+        places = places_of(self.run.config.slurm)
+        if len(places) < 2 or self.control.wish != "run" or self._monotonic() < self._places_due_at:
+            return ""
+        self._places_due_at = self._monotonic() + PLACES_POLLS * self._poll_s
+        if (waiting := longest_waiting(self.ledger, now)) is None:
+            return ""
+        slot, attempt, one = waiting
+        submit = Submit(slot.index, attempt.number, one.token, exclude=one.exclude, raised=slot.raised)
+        request = request_of(self.run, self.run_dir, submit)
+        return one.token if self.executor.is_free(request, one.place) else ""
+
     def _hold(self, limits: Limits, now: float) -> None:
         """Tell queued successors, by a file that their shims look for, whether they may begin. Before we act on it."""
         for slot in self.ledger.slots:
@@ -368,7 +391,11 @@ class Controller:
         if not actions:
             return
         self.lease.check()
-        complaint = self.executor.cancel([action.job_id for action in actions])
+        complaints = [
+            self.executor.cancel([one.job_id for one in actions if (one.why == MOVED) is waiting], waiting=waiting)
+            for waiting in sorted({one.why == MOVED for one in actions})
+        ]
+        complaint = "; ".join(filter(None, complaints)) or None
         for one in actions:
             where = {"slot": one.slot, "attempt": one.attempt, "job_id": one.job_id}
             self._event("cancelled", **where, why=one.why, complaint=complaint)

@@ -99,7 +99,15 @@ def given(command: Sequence[str], settings: Any) -> str:
 
 
 #: In the job's own control group, so that Slurm's limits hold, and its end ends the container too.
-_PODMAN = ["podman", "run", "--rm", "--cgroups=disabled", "--network=host", "--ipc=host", "--security-opt=label=disable"]
+_PODMAN = [
+    "podman",
+    "run",
+    "--rm",
+    "--cgroups=disabled",
+    "--network=host",
+    "--ipc=host",
+    "--security-opt=label=disable",
+]
 #: Of a job's environment podman passes on nothing by itself.
 _PASSED_ON = ("ANCHORLEG_", "SLURM_", "WANDB_", "PYTHON", "OMP_", "CUDA_")
 
@@ -204,8 +212,8 @@ def tidy(job: Job, keep: int, say: Callable[[str], None], remove: Callable[[Path
 
 
 def surplus(job: Job, keep: int) -> Iterator[Path]:
-    """Checkpoints that are too many in the slot of `job`, its newest attempt: what was cut short, then what no successor
-    could start from, then the oldest of what it could.
+    """Checkpoints that are too many in the slot of `job`, which is its newest attempt: what was cut short, then what no
+    successor could start from, then the oldest of what it could.
 
     While there are fewer than `keep` to start from, what is no candidate stays: a program may have found it damaged,
     and a person might mend it. So do as many that a decision to go back passes over which can still be taken back.

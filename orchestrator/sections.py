@@ -61,6 +61,24 @@ def _sets(option: str, names: Sequence[str], letters: Sequence[str]) -> bool:
     return len(name) > 2 and any(own.startswith(name) for own in names)
 
 
+class AlternativeSection(Section):
+    """Where else a job may start: fields that replace those of `slurm`. It goes where Slurm would start it first."""
+
+    partition: Word | None = Field(None, description="As in slurm.")
+    account: Word | None = Field(None, description="As in slurm.")
+    qos: Word | None = Field(None, description="As in slurm.")
+    constraint: Word | None = Field(None, description="As in slurm.")
+    gpu_type: Word | None = Field(None, description="As in slurm.")
+    mem: str | None = Field(None, pattern=r"^\d+[KMGT]?$", description="As in slurm.")
+    time_limit: Walltime | None = Field(None, description="As in slurm.")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> AlternativeSection:
+        if not self.model_dump(exclude_none=True):
+            raise FieldError("config.empty-alternative")
+        return self
+
+
 class SlurmSection(Section):
     """Resources and options of each Slurm job. Omitted fields use the site's defaults."""
 
@@ -86,6 +104,12 @@ class SlurmSection(Section):
     constraint: Word | None = Field(None, description="Required node features.")
     exclude: Word | None = Field(None, description="Nodes to avoid.")
     max_jobs: int | None = Field(None, ge=1, description="Maximum number of your jobs at once, including other work.")
+    alternatives: list[AlternativeSection] = Field(
+        [],
+        max_length=8,
+        description="Places for the same jobs, each with its own partition, account, qos, constraint, gpu_type, mem or"
+        " time_limit. Jobs go where they start first.",
+    )
     setup: list[str] = Field([], description='Shell lines to run first in the job, for example "module load cuda".')
     extra: list[str] = Field([], description='Additional sbatch options, for example "--mail-type=FAIL".')
 
@@ -99,6 +123,12 @@ class SlurmSection(Section):
             if _sets(option, ("--nodes", "--ntasks", "--ntasks-per-node"), ("-n", "-N")):
                 raise FieldError("config.sbatch-option-of-ranks", option=option)
         return self
+
+    @property
+    def places(self) -> tuple[SlurmSection, ...]:
+        """It, and it with each alternative's fields."""
+        others = ({name: getattr(one, name) for name in one.model_fields_set} for one in self.alternatives)
+        return (self, *(self.model_copy(update=fields) for fields in others))
 
     @property
     def memory_mb(self) -> float:

@@ -49,9 +49,7 @@ def start(
     fork: Annotated[str | None, typer.Option(help="Start a new run of this name with this config.")] = None,
     via: ViaOption = "foreground",
     run_for: ForOption = None,
-    renew_code: Annotated[
-        bool, typer.Option("--renew-code", help="Copy your program again (code.snapshot).")
-    ] = False,
+    renew_code: Annotated[bool, typer.Option("--renew-code", help="Copy your program again (code.snapshot).")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the first actions without doing them.")] = False,
 ) -> None:
     """Start a run, or continue it.

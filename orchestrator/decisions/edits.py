@@ -184,7 +184,7 @@ def with_outcome(ledger: Ledger, action: Submit, outcome: SubmitOutcome, now: fl
     are none of this run.
     """
     if isinstance(outcome, Submitted):
-        update: dict[str, Any] = {"state": SubmissionState.SUBMITTED, "job_id": outcome.job_id}
+        update: dict[str, Any] = {"state": SubmissionState.SUBMITTED, "job_id": outcome.job_id, "place": outcome.place}
     elif isinstance(outcome, Uncertain):
         update = {"state": SubmissionState.UNCERTAIN, "note": outcome.why}
     else:

@@ -28,6 +28,7 @@ from orchestrator.decisions.models import (
     SubmissionState,
     Verdict,
 )
+from orchestrator.decisions.moving import MOVED
 from orchestrator.decisions.reasons import reason_of
 from orchestrator.decisions.sightings import is_stuck, missing_from, never_accepted, sight
 from orchestrator.decisions.turns import with_metric_of, with_rungs
@@ -361,6 +362,8 @@ def _fold_submission(submission: Submission, attempt: Attempt, evidence: Evidenc
         hopeless = waits and reason_of(sighting.reason, sighting.partition).kind == "for ever"
         news["stuck_since"] = (submission.stuck_since or sighting.at) if hopeless else None
         news["node"] = sighting.node or submission.node
+    if submission.cancelled_for == MOVED and attempt.claimed_by == submission.token:
+        news |= {"cancelled_at": None, "cancelled_for": ""}  # it began before our cancel, which was for waiting jobs
     if known is not None and not isinstance(sighting, Gone):
         news |= {"state": SubmissionState.SUBMITTED, "job_id": submission.job_id or known.job_id, "note": ""}
     if _is_same_look(submission.sighting, sighting):

@@ -87,9 +87,9 @@ class Submission(Frozen):
     `absent_since`: the first complete poll that did not have it, after it was seen. `cancelled_at`, `cancelled_for`:
     our own cancel, noted before it is sent, so that it is never taken for a person's. `node`: where it was last seen.
     `after`: the job id that it is queued behind. `exclude`: nodes that it was told to avoid. `stuck_since`: the first
-    look that showed it waiting for something that will never come. `released_at`: only in
-    ledgers of an older program. `left_since`: the first look that showed it in the queue although it has said that it
-    has ended.
+    look that showed it waiting for something that will never come. `place`: its number of those where it may start.
+    `released_at`: only in ledgers of an older program. `left_since`: the first look that showed it in the queue
+    although it has said that it has ended.
     """
 
     token: str
@@ -106,6 +106,7 @@ class Submission(Frozen):
     node: str = ""
     after: str | None = None
     exclude: tuple[str, ...] = ()
+    place: int = 0
     note: str = ""
 
     @property

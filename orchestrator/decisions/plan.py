@@ -28,6 +28,7 @@ from orchestrator.decisions.models import (
     Submit,
     make_token,
 )
+from orchestrator.decisions.moving import MOVED
 from orchestrator.decisions.nodes import excluded
 from orchestrator.decisions.reasons import LAUNCH_FAILED_HELD
 from orchestrator.decisions.requests import Control
@@ -45,8 +46,8 @@ SUBMITS_A_TICK = 100
 @dataclass(frozen=True)
 class Limits:
     """`slots`: how many to keep going. `max_jobs`: the user's limit, None: unknown. `others`: jobs of other runs.
-    `grace_s`: how long a job beyond `slots` has to hand over. `stall_s`, `queue_ahead`: see `RelaySection`. `turns`:
-    which slot gets a place first.
+    `grace_s`: how long a job beyond `slots` has to hand over. `stall_s`, `queue_ahead`: see `RelaySection`. `moving`:
+    the token of a waiting job that would begin at once in another place. `turns`: which slot gets a place first.
     """
 
     slots: int
@@ -55,6 +56,7 @@ class Limits:
     grace_s: float = 180.0
     stall_s: float = 600.0
     queue_ahead: bool = False
+    moving: str = ""
     turns: Turns = field(default_factory=Turns)
 
 
@@ -252,6 +254,8 @@ def _look_after(slot: Slot, limits: Limits, now: float) -> list[Action]:
         where = (slot.index, attempt.number, submission.token)
         if submission.was_seen(JobState.PENDING) and is_launch_held(submission):
             actions += _cancel(slot, attempt, submission, LAUNCH_FAILED, now)
+        elif submission.token == limits.moving and submission.was_seen(JobState.PENDING):
+            actions += _cancel(slot, attempt, submission, MOVED, now)
         elif never_begins(attempt, submission, limits.stall_s):
             actions += _cancel(slot, attempt, submission, NEVER_BEGAN, now)
         elif attempt.aborted_at is not None and submission.token == attempt.claimed_by:

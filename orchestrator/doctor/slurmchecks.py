@@ -85,7 +85,14 @@ def _shorter(config: RunConfig, slurm: SlurmFacts) -> dict[str, Any]:
 
 
 def partition(config: RunConfig, slurm: SlurmFacts, *, lasting: bool = False) -> Iterator[Judgement]:
-    """`lasting`: without what passes by waiting, or what a QOS may allow after all."""
+    """Of each place where jobs may start. `lasting`: without what passes by waiting, or what a QOS may allow after
+    all.
+    """
+    for place in config.slurm.places:
+        yield from _partition(config.model_copy(update={"slurm": place}), slurm, lasting=lasting)
+
+
+def _partition(config: RunConfig, slurm: SlurmFacts, *, lasting: bool) -> Iterator[Judgement]:
     name, offered = config.slurm.partition, slurm.partitions
     if isinstance(offered, str):
         advice = "run this again later; sbatch checks the partition, too"

@@ -167,6 +167,7 @@ class JobRequest(Frozen):
     """One job to submit. `job_dir` is absolute and is the working folder that identifies the submission.
 
     `after`: start only once this job is over, however it ended. `exclude`: nodes to avoid, beside the config's own.
+    `places`: options of sbatch for each place where it may start, of which the soonest counts.
     `slot`, `gpus`: whose job it is and how many GPUs it gets, for an executor that hands them out itself (None: the job
     sees them all). Slurm reads that in the script.
     """
@@ -175,14 +176,16 @@ class JobRequest(Frozen):
     script: str
     after: str | None = None
     exclude: tuple[str, ...] = ()
+    places: tuple[tuple[str, ...], ...] = ()
     slot: int = 0
     gpus: int | None = None
 
 
 class Submitted(Frozen):
-    """Accepted, with an id."""
+    """Accepted, with an id. `place`: its number among those of the request."""
 
     job_id: str
+    place: int = 0
 
 
 class Uncertain(Frozen):
@@ -228,8 +231,13 @@ class Executor(Protocol):
     def wake(self, job_ids: list[str]) -> str | None:
         """Send SIGUSR2 to the batch process of each. Returns what went wrong, None if nothing did."""
 
-    def cancel(self, job_ids: list[str]) -> str | None:
-        """End the jobs (SIGTERM, later SIGKILL). Unknown and ended ids are no error."""
+    def is_free(self, request: JobRequest, place: int) -> bool:
+        """Whether the job would begin at once in another of its places than `place`."""
+
+    def cancel(self, job_ids: list[str], *, waiting: bool = False) -> str | None:
+        """End the jobs (SIGTERM, later SIGKILL); with `waiting` those alone that have not begun. Unknown and ended ids
+        are no error.
+        """
 
     def forget_after_s(self) -> float:
         """How long after its end a job stays in `poll` at least (Slurm's MinJobAge, 300 s by default)."""

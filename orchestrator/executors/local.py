@@ -216,7 +216,11 @@ class LocalExecutor:
         self._signal(job_ids, signal.SIGUSR2)
         return None
 
-    def cancel(self, job_ids: list[str]) -> str | None:
+    def is_free(self, request: JobRequest, place: int) -> bool:  # noqa: ARG002 - see `Executor`
+        """There is one place."""
+        return False
+
+    def cancel(self, job_ids: list[str], *, waiting: bool = False) -> str | None:  # noqa: ARG002 - see `Executor`
         """TERM to every process of the jobs, KILL after a grace, by way of their supervisors."""
         self._signal(job_ids, signal.SIGTERM)
         return None

@@ -30,6 +30,7 @@ from orchestrator.executors.base import (
     Poll,
     SubmitOutcome,
     SubmitRefused,
+    Submitted,
     Uncertain,
     jobs_of_run,
 )
@@ -41,6 +42,7 @@ from orchestrator.executors.slurm_text import (
     UnreadableError,
     accounting_is_disabled,
     cancel_complaint,
+    expected_start,
     is_below,
     own_words,
     parse_min_job_age_s,
@@ -58,6 +60,8 @@ COMMAND_TIMEOUT_S = 45.0
 SUBMIT_GRACE_S = COMMAND_TIMEOUT_S + 60.0
 #: slurm.conf(5), MinJobAge: its default; taken while the controller does not say.
 DEFAULT_MIN_JOB_AGE_S = 300.0
+#: What Slurm expects to start within this begins now: its main loop and a node's prolog take as long.
+AT_ONCE_S = 60.0
 #: Clocks of login node and controller differ, and the history rounds.
 CLOCK_SLACK_S = 300.0
 #: One request of scancel carries many ids; a command line has its limits.
@@ -123,13 +127,37 @@ class SlurmExecutor:
             options.append(f"--dependency=afterany:{request.after}")
         if request.exclude:
             options.append(f"--exclude={','.join(request.exclude)}")
+        place = self._soonest(request)
+        options += request.places[place] if request.places else ()
         command = ["sbatch", "--parsable", *options, request.script]
         answer = run_command(command, self._submit_env, self._timeout_s)
         if isinstance(answer, NoAnswer):
             if not answer.started:
                 return SubmitRefused(kind="temporary", words=answer.why)
             return Uncertain(why=answer.why, silent=True)
-        return read_submission(answer.returncode, answer.stdout, answer.stderr)
+        outcome = read_submission(answer.returncode, answer.stdout, answer.stderr)
+        return outcome.model_copy(update={"place": place}) if isinstance(outcome, Submitted) else outcome
+
+    def is_free(self, request: JobRequest, place: int) -> bool:
+        """Whether `sbatch --test-only` expects the job to begin at once in another of its places than `place`."""
+        starts = (self._start_of(request, other) for other in range(len(request.places)) if other != place)
+        return any(start is not None and start <= self._clock() + AT_ONCE_S for start in starts)
+
+    def _soonest(self, request: JobRequest) -> int:
+        """The place where Slurm expects to start it first; of equal ones, and where it expects nothing, the first."""
+        places = range(len(request.places)) if len(request.places) > 1 else range(0)
+        starts = {place: start for place in places if (start := self._start_of(request, place)) is not None}
+        soonest = min(starts.values(), default=0.0)
+        return next((place for place, start in starts.items() if start <= soonest + AT_ONCE_S), 0)
+
+    def _start_of(self, request: JobRequest, place: int) -> float | None:
+        """When Slurm expects to start it there (unix seconds); None: never, or it does not say."""
+        exclude = [f"--exclude={','.join(request.exclude)}"] if request.exclude else []
+        options = [*folder_options(request.job_dir), *exclude, *request.places[place]]
+        answer = self._run("sbatch", "--test-only", *options, request.script)
+        if isinstance(answer, NoAnswer) or answer.returncode != 0:
+            return None
+        return expected_start(answer.stderr)
 
     def poll(self) -> Poll:
         """One `squeue` for all jobs of the user, ended ones included for as long as the controller remembers them, and
@@ -177,9 +205,9 @@ class SlurmExecutor:
         # Without the state scancel asks again for a minute whether a waiting job can be signalled by now.
         return self._scancel(job_ids, "--signal=USR2", "--batch", "--state=RUNNING")
 
-    def cancel(self, job_ids: list[str]) -> str | None:
+    def cancel(self, job_ids: list[str], *, waiting: bool = False) -> str | None:
         """SIGTERM to every process, SIGKILL after the site's KillWait; waiting jobs are taken out of the queue."""
-        return self._scancel(job_ids)
+        return self._scancel(job_ids, *(["--state=PENDING"] if waiting else []))
 
     def forget_after_s(self) -> float:
         """The site's MinJobAge, asked once; its default while the controller does not answer."""

@@ -63,6 +63,7 @@ SHOWN_CHARS = 200
 _JOB_ID = re.compile(r"(\d+)(?:;\S+)?")
 _GPU = re.compile(r"gpu(?::([^:,()]+))?:(\d{1,9})(?:\([^)]*\))?(?=,|$)")
 _SPEAKER = re.compile(r"^(?:sbatch|scancel|squeue|sacct|sinfo|scontrol|sacctmgr): (?:error: |fatal: )?")
+_TO_START = re.compile(r"to start at (\d+)\s")
 _EPOCH = re.compile(r"\d{1,12}")
 
 #: A program that died of a signal, as shells count it.
@@ -231,6 +232,12 @@ def read_submission(returncode: int, stdout: str, stderr: str) -> SubmitOutcome:
 def possible_ids(stdout: str) -> set[str]:
     """The lines that may be what `sbatch --parsable` prints. A site's wrapper prints numbers, too."""
     return {match[1] for line in stdout.splitlines() if (match := _JOB_ID.fullmatch(line.strip()))}
+
+
+def expected_start(stderr: str) -> float | None:
+    """When `sbatch --test-only` expects a job to start: `Job 7 to start at T using …`, in 26.05 `… at T a using …`."""
+    found = _TO_START.search(stderr)
+    return _time(found[1]) if found else None
 
 
 def accounting_is_disabled(stderr: str) -> bool:

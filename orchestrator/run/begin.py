@@ -141,7 +141,8 @@ def begin(
 ) -> Run:
     """Make the run in `run_dir`, or revise the one that is there. The caller holds the lease.
 
-    `fix` makes the run's copy of our packages; `renew_code`: take the user's anew, too. Errors: ConfigError, IdentityMismatch, RunFolderError, StorageError.
+    `fix` makes the run's copy of our packages; `renew_code`: take the user's anew, too. Errors: ConfigError,
+    IdentityMismatch, RunFolderError, StorageError.
     """
     executor = executor_for(config, run_dir, environ)
     check_start(config, executor)

@@ -50,9 +50,8 @@ class Listing(NamedTuple):
 def _git(folder: Path, *words: str, **env: str) -> bytes | None:
     """What git prints; None where there is no git, no repository, or no answer."""
     try:
-        told = subprocess.run(
-            ["git", "-C", str(folder), *words], capture_output=True, timeout=GIT_S, check=True, env={**os.environ, **env}
-        )
+        command, env = ["git", "-C", str(folder), *words], {**os.environ, **env}
+        told = subprocess.run(command, capture_output=True, timeout=GIT_S, check=True, env=env)
     except (OSError, subprocess.SubprocessError):
         return None
     return told.stdout
@@ -108,12 +107,12 @@ def _walked(top: Path) -> list[str]:
 
 
 def take(config: RunConfig, folder: Path, run_dir: RunDir) -> Snapshot:
-    """Copy the program to `code/program-<hash>` of the run; what git has of its origin is kept with it. Errors: ConfigError;
-    OSError.
-    """
+    """Copy the program to `code/program-<hash>` of the run, with git's commit. Errors: ConfigError; OSError."""
     found, code_dir = listing(config, folder, run_dir), run_dir.code
     head = (_git(found.top, "rev-parse", "HEAD") or b"").decode().strip()
-    changes = _git(found.top, "diff", "--binary", "HEAD", "--", ".") if head and config.code.snapshot != COMMIT else None
+    changes = (
+        _git(found.top, "diff", "--binary", "HEAD", "--", ".") if head and config.code.snapshot != COMMIT else None
+    )
     make_folder(code_dir, PRIVATE_FOLDER)
     temporary = code_dir / f".program.{secrets.token_hex(4)}.tmp"
     temporary.mkdir(PRIVATE_FOLDER)
@@ -174,9 +173,7 @@ def _sealed(folder: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def of_run(
-    config: RunConfig, folder: Path, run_dir: RunDir, before: Run | None, *, renew: bool
-) -> dict[str, Any]:
+def of_run(config: RunConfig, folder: Path, run_dir: RunDir, before: Run | None, *, renew: bool) -> dict[str, Any]:
     """The field of a run's record: the copy that it has, or a new one where it has none or another is asked for.
 
     Errors: ConfigError where the copy is gone; as `take`.
@@ -191,9 +188,7 @@ def of_run(
     return {"snapshot": known}
 
 
-def notes(
-    config: RunConfig, folder: Path, run_dir: RunDir, scripts: Iterable[str], *, renew: bool
-) -> tuple[str, ...]:
+def notes(config: RunConfig, folder: Path, run_dir: RunDir, scripts: Iterable[str], *, renew: bool) -> tuple[str, ...]:
     """What the person who types `start` should know of the copy. `scripts`: of the commands. Errors: ConfigError where
     a copy would lack one; as `listing`.
     """

@@ -245,4 +245,5 @@ def command_line(
     what = [name] if name is not None else ["--config", str(path)]
     sets = [word for dotted, value in overrides.items() for word in ("--set", f"{dotted}={json.dumps(value)}")]
     bound = ["--for", format_duration(for_s)] if for_s is not None else []
-    return ["start", *what, *sets, *(["--fork", fork] if fork else []), *bound, *(["--renew-code"] if renew_code else [])]
+    more = [*(["--fork", fork] if fork else []), *bound, *(["--renew-code"] if renew_code else [])]
+    return ["start", *what, *sets, *more]

@@ -17,7 +17,7 @@ from typing import Any
 from anchorleg.files import to_json
 from orchestrator.config import RunConfig
 from orchestrator.decisions.escalation import raised_slurm
-from orchestrator.decisions.models import Ledger, Submit, parse_token
+from orchestrator.decisions.models import Ledger, Raised, Submit, parse_token
 from orchestrator.decisions.sightings import RECORD_WAIT_S
 from orchestrator.disk import read_json_or_none
 from orchestrator.errors import ConfigError
@@ -71,8 +71,8 @@ def template_text(name: str) -> str:
     raise FileNotFoundError(f"the installation lacks its template {name}; reinstall Anchorleg from its checkout")
 
 
-def sbatch_lines(slurm: SlurmSection) -> Raw:
-    """The `#SBATCH` lines of the config's own fields; empty fields give no line."""
+def _options(slurm: SlurmSection) -> dict[str, str]:
+    """Sbatch's long options for the config's own fields."""
     gpus = f"{slurm.gpu_type}:{slurm.gpus}" if slurm.gpu_type else str(slurm.gpus)
     options = {
         "ntasks-per-node": str(slurm.ranks // slurm.nodes) if slurm.ranks > 1 else None,
@@ -86,9 +86,28 @@ def sbatch_lines(slurm: SlurmSection) -> Raw:
         "constraint": slurm.constraint,
         "exclude": slurm.exclude,
     }
-    lines = [f"#SBATCH --{name}={value}" for name, value in options.items() if value]
+    return {name: value for name, value in options.items() if value}
+
+
+def sbatch_lines(slurm: SlurmSection) -> Raw:
+    """The `#SBATCH` lines of the config's own fields; empty fields give no line."""
+    lines = [f"#SBATCH --{name}={value}" for name, value in _options(slurm).items()]
     lines += [f"#SBATCH {option}" for option in slurm.extra]
     return Raw("\n".join(lines))
+
+
+def places_of(slurm: SlurmSection, raised: Raised | None = None) -> tuple[tuple[str, ...], ...]:
+    """For each place where a job may start, the options of sbatch by which it differs from the script; none where
+    there is one place. Partitions alone are one place: sbatch takes a list of them.
+    """
+    own, *others = (raised_slurm(place, raised) for place in slurm.places)
+    first = {**_options(own), "time": format_duration(own.time_limit)}
+    told = [{**_options(place), "time": format_duration(place.time_limit)} for place in others]
+    differ = [{name: value for name, value in place.items() if first.get(name) != value} for place in told]
+    if own.partition and all(place.keys() == {"partition"} for place in differ):
+        lists = ",".join([own.partition, *(place["partition"] for place in differ)])
+        return ((f"--partition={lists}",),) if differ else ()
+    return ((), *(tuple(f"--{name}={value}" for name, value in place.items()) for place in differ))
 
 
 def setup_lines(slurm: SlurmSection) -> Raw:
@@ -165,7 +184,8 @@ def job_spec(run: Run, run_dir: RunDir, action: Submit) -> dict[str, Any]:
         "python_path": str(run_dir.code / run.code / FOR_PROGRAMS) if config.command is not None else None,
         "config_file": str(run_dir.settings(action.slot)),
         "container": config.container.for_job(Path(run.folder), config.slurm) if config.container else None,
-        "limit_s": config.slurm.time_limit,
+        # Where a place gives less, Slurm's signal comes first.
+        "limit_s": max(place.time_limit for place in config.slurm.places),
         "lead_s": config.lead_seconds,
         "max_runtime_s": config.max_runtime_s(action.slot),
         "run_id": run.run_id,
@@ -198,7 +218,7 @@ def make_job_folder(run: Run, run_dir: RunDir, action: Submit) -> JobRequest:
     """
     folder = run_dir.job(action.token)
     disk = run_dir.disk
-    slurm = raised_slurm(run.config.slurm, action.raised)
+    request, slurm = request_of(run, run_dir, action), raised_slurm(run.config.slurm, action.raised)
     run = run.model_copy(update={"config": run.config.model_copy(update={"slurm": slurm})})
     disk.make_folder(folder)
     try:
@@ -209,6 +229,12 @@ def make_job_folder(run: Run, run_dir: RunDir, action: Submit) -> JobRequest:
     except (ConfigError, OSError):
         disk.remove_tree(folder)
         raise
+    return request
+
+
+def request_of(run: Run, run_dir: RunDir, action: Submit) -> JobRequest:
+    """What the executor is asked for, once the folder is there."""
+    folder = run_dir.job(action.token)
     # The command line wins over the script's own lines, so it must name the config's nodes, too.
     configured = run.config.slurm.excluded if action.exclude else ()
     exclude = (*configured, *action.exclude)
@@ -217,6 +243,7 @@ def make_job_folder(run: Run, run_dir: RunDir, action: Submit) -> JobRequest:
         script=str(folder / "job.sh"),
         after=action.after,
         exclude=exclude,
+        places=places_of(run.config.slurm, action.raised),
         slot=action.slot,
         gpus=run.config.slurm.gpus,
     )

@@ -25,5 +25,5 @@ def leftover_lines(view: DiskView, width: int, *, is_done: bool) -> list[str]:
         rows = [(sized(one.bytes), str(Path(one.path).relative_to(view.path))) for one in view.leftovers]
         return [*table_lines(("size", "would go"), rows, width), f"{total}; without --dry-run it is removed."]
     by_kind = {kind: [one.bytes for one in view.leftovers if one.kind == kind] for kind in KINDS}
-    rows = [(KINDS[kind], counted(len(sizes), "item"), sized(sum(sizes))) for kind, sizes in by_kind.items() if sizes]
-    return [*table_lines(("removed", "number", "size"), rows, width), f"{total} freed in {view.path}"]
+    gone = [(KINDS[kind], counted(len(sizes), "item"), sized(sum(sizes))) for kind, sizes in by_kind.items() if sizes]
+    return [*table_lines(("removed", "number", "size"), gone, width), f"{total} freed in {view.path}"]

@@ -8,6 +8,7 @@ from typing import Any
 
 from slurm_model import SimExecutor
 
+from orchestrator import controller as controller_module
 from orchestrator.controller import Controller
 from orchestrator.decisions import escalation, sightings
 from orchestrator.decisions import plan as plan_module
@@ -83,6 +84,13 @@ def every_end_raises() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def what_has_begun_is_moved() -> Iterator[None]:
+    """A job that began since the last look is cancelled to begin in another place."""
+    with _instead(controller_module, "MOVED", ""):
+        yield
+
+
 #: By name: how to break it.
 MUTATIONS: dict[str, Callable[[], Any]] = {
     "absent is gone at once": absent_is_gone,
@@ -91,6 +99,7 @@ MUTATIONS: dict[str, Callable[[], Any]] = {
     "take-over without waiting": anyone_takes_over,
     "no claim fence": no_claim_fence,
     "every end raises": every_end_raises,
+    "what has begun is moved": what_has_begun_is_moved,
 }
 
 

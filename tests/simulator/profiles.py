@@ -71,6 +71,7 @@ class Profile:
     runaway: float = 0.0
     bad_checkpoint: float = 0.0
     first_id_again: int = 10**6
+    places: bool = False
     fates: dict[str, float] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)
 
@@ -104,6 +105,7 @@ class Profile:
         if (fixed.get("failover") or drawn["failover"]) and drawn["host"] == "daemon" and rng.random() < 0.4:
             drawn["host"] = "jobs"
         drawn["rates"] |= {name: rate * some(1.5, 0.7) for name, rate in LATER_FAULTS_A_DAY.items()}
+        drawn["places"] = rng.random() < 0.5
         return cls(seed=seed, **{**drawn, **fixed})  # type: ignore[arg-type]
 
     @classmethod

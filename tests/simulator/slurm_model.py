@@ -74,7 +74,13 @@ class SimExecutor:
         if lost or job is None:
             world.pass_time(10.0)
             return Uncertain(why="Socket timed out on send/recv operation", silent=True)
-        return Submitted(job_id=job.job_id)
+        return Submitted(job_id=job.job_id, place=rng.randrange(max(1, len(request.places))))
+
+    def is_free(self, request: JobRequest, place: int) -> bool:
+        """sbatch --test-only, whose word need not come true."""
+        self.gate("sbatch --test-only", request.job_dir.rpartition("/")[2], True)
+        self.world.pass_time(self.world.rng.uniform(0.1, 20.0))
+        return self._no_answer() is None and place < len(request.places) and self.world.rng.random() < 0.5
 
     def _no_answer(self) -> str | None:
         if self.cluster.controller_is == "down":
@@ -114,12 +120,14 @@ class SimExecutor:
                 job.run.ask("SIGUSR2")
         return None
 
-    def cancel(self, job_ids: list[str]) -> str | None:
-        """scancel."""
+    def cancel(self, job_ids: list[str], *, waiting: bool = False) -> str | None:
+        """scancel, also with --state=PENDING."""
         self.gate("scancel", ",".join(job_ids), True)
         if error := self._no_answer():
             return error
         for job in self._jobs(job_ids):
+            if waiting and job.raw_state != "PENDING":
+                continue
             self.world.timeline.tell(f"scancel {job.job_id} by the controller")
             self.world.watch.cancelled(job)
             self.cluster.end_by_force(job, job.run, "CANCELLED")

@@ -13,6 +13,7 @@ from queue_model import QueueWatch
 from anchorleg.job import HANDED_OVER, lineage
 from orchestrator.decisions.adoption import LEFT_S
 from orchestrator.decisions.models import Attempt, Blind, Ledger, Raised, SlotStatus, SubmissionState, Verdict
+from orchestrator.decisions.moving import MOVED
 
 if TYPE_CHECKING:
     from cluster_model import SimJob
@@ -227,6 +228,8 @@ class Watch:
         ]  # fmt: skip
         if not meant or meant[0].cancelled_at is None:
             self._fail(9, f"job {job.job_id} ({job.token}) is cancelled in the place of another one with its id")
+        elif meant[0].cancelled_for == MOVED and job.run is not None:
+            self._fail(23, f"job {job.job_id} ({job.token}) has begun, and is ended to begin in another place")
 
     def controller_gone(self, process: Process) -> None:
         """Nobody looks: no time counts against a slot until the next tick."""

@@ -79,6 +79,7 @@ class World:
             },
             "slurm": {"time_limit": format_duration(profile.walltime_s), "max_jobs": profile.max_jobs, "mem": "2G"},
         }
+        value["slurm"] |= {"alternatives": [{"qos": "other"}, {"account": "third"}]} if profile.places else {}
         self.settled = True  # `start` made them a while ago: all see them
         for path in (
             *(self.paths.lease, self.paths.jobs, self.paths.control, self.paths.requests),
@@ -106,7 +107,8 @@ class World:
 
     def queue_wait_s(self) -> float:
         """How long a job waits for its turn: seconds mostly, hours when the cluster is full."""
-        return min(self.rng.lognormvariate(6.5, 1.2), 43_200.0) if self._waits_long else self.rng.uniform(1.0, 60.0)
+        is_full = self._waits_long or (self.profile.places and self.rng.random() < 0.3)
+        return min(self.rng.lognormvariate(6.5, 1.2), 43_200.0) if is_full else self.rng.uniform(1.0, 60.0)
 
     def busy(self, *, is_busy: bool) -> None:
         """The cluster fills up, or empties."""

@@ -43,6 +43,7 @@ class Cluster:
     rows: dict[str, JobRow] = field(default_factory=dict)
     others: int = 0
     error: str | None = None
+    free_place: int | None = None
     submitted: list[str] = field(default_factory=list)
     requests: list[JobRequest] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
@@ -54,7 +55,8 @@ class Cluster:
         token = Path(request.job_dir).name
         self.submitted.append(token)
         self.requests.append(request)
-        answer = self.answers.pop(0) if self.answers else Submitted(job_id=str(100 + len(self.submitted)))
+        place = self.free_place or 0
+        answer = self.answers.pop(0) if self.answers else Submitted(job_id=str(100 + len(self.submitted)), place=place)
         if isinstance(answer, Submitted):
             self.show(request.job_dir, JobState.PENDING, answer.job_id)
         return answer
@@ -74,8 +76,12 @@ class Cluster:
         self.signalled.append(("wake", job_ids))
         return None
 
-    def cancel(self, job_ids: list[str]) -> str | None:
-        self.signalled.append(("cancel", job_ids))
+    def is_free(self, request: JobRequest, place: int) -> bool:
+        self.asked.append("places")
+        return request.places != () and self.free_place not in {None, place}
+
+    def cancel(self, job_ids: list[str], *, waiting: bool = False) -> str | None:
+        self.signalled.append(("cancel waiting" if waiting else "cancel", job_ids))
         return None
 
     def forget_after_s(self) -> float:

@@ -2,7 +2,8 @@
 
 Names: `submit` (an intent without a trace was never submitted), `command` (a Slurm command is killed),
 `refused` (the next try after a submission that could not be made), `silent` (a heartbeat counts as stopped), `left` (a
-job that has ended and is still there is cancelled), `record` (what a job has left is seen).
+job that has ended and is still there is cancelled), `record` (what a job has left is seen), `move` (a job waits before
+another place is looked for).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from orchestrator.executors.slurm import SlurmExecutor
 CONSTANTS = {
     "left": ("orchestrator.decisions.adoption", "LEFT_S"),
     "refused": ("orchestrator.decisions.edits", "TEMPORARY_WAIT_S"),
+    "move": ("orchestrator.decisions.moving", "MOVE_AFTER_S"),
     "record": ("orchestrator.decisions.sightings", "RECORD_WAIT_S"),
     "silent": ("orchestrator.decisions.sightings", "HEARTBEAT_SILENT_S"),
 }

@@ -22,7 +22,12 @@ IMAGES = {
 
 
 def words_of(runtime: str, *, gpus: int = 1, image: str = "") -> list[str]:
-    container: dict[str, Any] = {"image": image or IMAGES[runtime][0], "runtime": runtime, "binds": ["/data:/in"], "options": ["--more"]}
+    container: dict[str, Any] = {
+        "image": image or IMAGES[runtime][0],
+        "runtime": runtime,
+        "binds": ["/data:/in"],
+        "options": ["--more"],
+    }
     config = parse_config({"container": container, "slurm": {"gpus": gpus, "cpus_per_task": 3}}, "c.json")
     assert config.container is not None
     return container_command(config.container.for_job(Path("/project"), config.slurm), COMMAND, BINDS, "/project")

@@ -13,8 +13,8 @@ from refused import refused
 from orchestrator.config import parse_config
 from orchestrator.decisions.models import SubmissionState, Submit
 from orchestrator.run.begin import begin, prepare_folder
-from orchestrator.run.leftovers import clean, disk_view
 from orchestrator.run.ledger import save_ledger
+from orchestrator.run.leftovers import clean, disk_view
 from orchestrator.run.rundir import RunDir
 from orchestrator.run.submission import make_job_folder
 
