@@ -64,6 +64,7 @@ class RunConfig(Section):
     run_dir: str | None = Field(
         None, pattern=r"^[^\x00]+$", description="Run folder, relative to this file; default: runs/NAME."
     )
+    after: str | None = Field(None, min_length=1, description="Run that must finish first: its name, id or folder.")
     executor: Literal["auto", "slurm", "local"] = Field(
         "auto", description="auto: slurm if sbatch exists; a run keeps the executor of its first job."
     )

@@ -34,7 +34,7 @@ from orchestrator.decisions.requests import (
 from orchestrator.decisions.turns import turns_of
 from orchestrator.errors import ConfigError
 from orchestrator.executors.base import Executor, JobRequest, Poll, SubmitOutcome, SubmitRefused, Submitted
-from orchestrator.observe import gather_facts, newly_told
+from orchestrator.observe import gather_facts, newly_told, waits_for_run
 from orchestrator.run.lease import Lease
 from orchestrator.run.ledger import (
     append_event,
@@ -132,6 +132,7 @@ class Controller:
             grace_s=float(config.lead_seconds) + HAND_OVER_MARGIN_S,
             stall_s=config.relay.stall_seconds,
             queue_ahead=config.relay.queue_ahead and self.executor.queues_behind,
+            before=waits_for_run(self.run, self.ledger),
             turns=self._turns,
         )
 

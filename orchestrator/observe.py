@@ -7,13 +7,15 @@ from collections.abc import Collection
 from pathlib import Path
 
 from orchestrator.decisions.evidence import Claim, Evidence, Exit, Facts
-from orchestrator.decisions.models import Ledger
+from orchestrator.decisions.models import Ledger, SlotStatus
 from orchestrator.decisions.sightings import has_ended_by_its_word, is_cancelled_by_somebody, missing_from
 from orchestrator.decisions.verdicts import lacks_a_program
 from orchestrator.disk import is_out_of_inodes, left_on_full_disk, read_json_or_none, read_record
+from orchestrator.errors import AnchorlegError
 from orchestrator.executors.base import Accounting, Executor, Poll
 from orchestrator.run.evidence import newer_attempts, read_all, read_evidence
-from orchestrator.run.rundir import Run, RunDir, program_folder
+from orchestrator.run.ledger import load_ledger
+from orchestrator.run.rundir import Run, RunDir, load_run, program_folder
 from orchestrator.run.starting import commands_of, missing_script
 
 #: sacct compares with the clock of another machine.
@@ -57,6 +59,26 @@ def _lacks_a_program(run: Run, run_dir: RunDir) -> bool:
     programs = [run.python, *(command[0] for command in commands_of(config))]
     missing = [word for word in programs if shutil.which(folder / word if "/" in word else word) is None]
     return bool(missing) or any(missing_script(config, command, folder) for command in commands_of(config))
+
+
+#: A slot that is so needs no further job.
+_DONE = frozenset({SlotStatus.FINISHED, SlotStatus.DROPPED, SlotStatus.BEHIND})
+
+
+def waits_for_run(run: Run, ledger: Ledger) -> str:
+    """What must happen to another run before the first job of this one (`after`); empty: nothing."""
+    if not run.after or ledger.had_jobs:
+        return ""
+    other = RunDir(Path(run.after))
+    try:
+        there = load_run(other)
+        known = load_ledger(other, there.run_id)
+    except (AnchorlegError, OSError) as error:
+        return f"waits for the run in {run.after}: {error}"
+    slots = known.slots[: there.config.slots] if known is not None else ()
+    done = sum(slot.status in _DONE for slot in slots)
+    is_done = 0 < there.config.slots == done
+    return "" if is_done else f"waits for {there.config.run_name}: {done} of {there.config.slots} slots are finished"
 
 
 def _history(

@@ -314,6 +314,9 @@ class QueueSection(Section):
     )
     goal: Literal["max", "min"] = Field("max", description="Whether a higher or lower metric is better.")
     halving: HalvingSection | None = Field(None, description="Stop the worst experiments early.")
+    probe_first: bool = Field(
+        False, description="Start one slot, and the others once it has done 20 steps (start --probe-first)."
+    )
 
     @model_validator(mode="after")
     def _halving_has_a_metric(self) -> QueueSection:

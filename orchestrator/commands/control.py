@@ -49,6 +49,9 @@ def start(
     fork: Annotated[str | None, typer.Option(help="Start a new run of this name with this config.")] = None,
     via: ViaOption = "foreground",
     run_for: ForOption = None,
+    probe_first: Annotated[
+        bool, typer.Option("--probe-first", help="Start one slot; the others once it has done 20 steps.")
+    ] = False,
     renew_code: Annotated[bool, typer.Option("--renew-code", help="Copy your program again (code.snapshot).")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the first actions without doing them.")] = False,
 ) -> None:
@@ -65,6 +68,7 @@ def start(
     path = config_path_of(config)
     slots = number_of_slots(slots, world_size, sets)
     overrides = parse_overrides(sets, slots, partition, time_limit, executor)
+    overrides |= {"queue.probe_first": True} if probe_first else {}
     if name is not None and config is not None:
         if (own := load_config(path, overrides).run_name) != name:
             raise ConfigError("start.other-name", path=path, own=own, name=name)

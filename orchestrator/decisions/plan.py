@@ -41,13 +41,16 @@ from orchestrator.executors.base import JobState
 CANCEL_AGAIN_S = 60.0
 #: What one tick hands to sbatch, some 50 ms each: the queue must be looked at in between.
 SUBMITS_A_TICK = 100
+#: So many steps show that a program works (`queue.probe_first`).
+PROBE_STEPS = 20
 
 
 @dataclass(frozen=True)
 class Limits:
     """`slots`: how many to keep going. `max_jobs`: the user's limit, None: unknown. `others`: jobs of other runs.
     `grace_s`: how long a job beyond `slots` has to hand over. `stall_s`, `queue_ahead`: see `RelaySection`. `moving`:
-    the token of a waiting job that would begin at once in another place. `turns`: which slot gets a place first.
+    the token of a waiting job that would begin at once in another place. `before`: what must happen before the run's
+    first job. `turns`: which slot gets a place first.
     """
 
     slots: int
@@ -57,6 +60,7 @@ class Limits:
     stall_s: float = 600.0
     queue_ahead: bool = False
     moving: str = ""
+    before: str = ""
     turns: Turns = field(default_factory=Turns)
 
 
@@ -132,7 +136,7 @@ def candidates(ledger: Ledger, limits: Limits, newest_folder: dict[int, int]) ->
     first. Who waits at a rung is none.
     """
     queue = limits.turns.queue
-    wanted = ledger.slots[: limits.slots]
+    wanted = _let_in(ledger, limits)
     waiting = [slot for slot in wanted if next_attempt(slot, newest_folder.get(slot.index, -1)) is not None]
     if queue.halving is None:
         return in_turn(waiting, limits.turns)
@@ -141,6 +145,20 @@ def candidates(ledger: Ledger, limits: Limits, newest_folder: dict[int, int]) ->
     on_the_way = in_turn([slot for slot in waiting if not is_at_rung(slot, queue)], limits.turns)
     # Who has passed a rung keeps his place before those below until the next one, however many jobs that takes.
     return sorted([*on_the_way, *passing], key=lambda slot: -(slot.level + is_at_rung(slot, queue)))
+
+
+def _let_in(ledger: Ledger, limits: Limits) -> tuple[Slot, ...]:
+    """The slots that may have jobs by now: none before another run has finished, one until it is seen to work."""
+    wanted = ledger.slots[: limits.slots]
+    if limits.before and not ledger.had_jobs:
+        return ()
+    if not limits.turns.queue.probe_first or any(_works(slot) for slot in wanted):
+        return wanted
+    return wanted[:1]
+
+
+def _works(slot: Slot) -> bool:
+    return slot.step >= PROBE_STEPS or slot.hand_overs > 0 or slot.status is SlotStatus.FINISHED
 
 
 def _is_to_rest(slot: Slot, limits: Limits) -> bool:
@@ -316,7 +334,10 @@ def with_room_words(
         return ledger
     waiting = [slot for slot in candidates(ledger, limits, newest_folder) if now >= slot.not_before]
     why = room_words(ledger, limits) if waiting else ""
-    return with_words(ledger, {slot.index: why for slot in waiting})
+    let_in = _let_in(ledger, limits)
+    before = f"waits until slot {let_in[0].index} has done {PROBE_STEPS} steps" if let_in else limits.before
+    kept_out = [slot for slot in ledger.slots[len(let_in) : limits.slots] if next_attempt(slot, -1) is not None]
+    return with_words(ledger, {slot.index: why for slot in waiting} | {slot.index: before for slot in kept_out})
 
 
 def room_words(ledger: Ledger, limits: Limits) -> str:
@@ -344,5 +365,6 @@ def is_over(ledger: Ledger, control: Control, limits: Limits) -> bool:
     """Whether nothing is left to do: no job may be live, and the wish is to stop or no slot wants one."""
     if any(slot.occupied for slot in ledger.slots):
         return False
-    wanted = [slot for slot in ledger.slots[: limits.slots] if slot.status is SlotStatus.ACTIVE]
+    let_in = _let_in(ledger, limits) or ledger.slots[: limits.slots]
+    wanted = [slot for slot in let_in if slot.status is SlotStatus.ACTIVE]
     return control.wish != "run" or not wanted

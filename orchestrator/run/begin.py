@@ -32,6 +32,7 @@ from orchestrator.run.rundir import (
     LOGS,
     Run,
     RunDir,
+    find_run,
     load_run,
     make_executor,
     newest_request,
@@ -156,6 +157,7 @@ def begin(
         "identity": training_identity(config),
         "controller_python": sys.executable,
         "env": kept_environment(environ, executor),
+        "after": _folder_before(config, run_dir, environ),
     }
     try:
         wanted["code"] = fix(run_dir.code)
@@ -184,6 +186,16 @@ def begin(
     except OSError as error:
         raise unwritable(run_dir, error) from None
     return load_run(run_dir)
+
+
+def _folder_before(config: RunConfig, run_dir: RunDir, environ: Mapping[str, str]) -> str:
+    """The folder of the run that must finish first. Errors: UnknownRun; ConfigError where it is this run."""
+    if config.after is None:
+        return ""
+    found = find_run(config.after, environ).path
+    if found == run_dir.path:
+        raise ConfigError("after.itself", name=config.after)
+    return str(found)
 
 
 def with_known_experiments(config: RunConfig, run_dir: RunDir) -> tuple[RunConfig, tuple[str, ...]]:

@@ -154,7 +154,8 @@ class Run(Frozen):
 
     `revision` counts config changes; `identity` (None for a foreign command) is the slots' training identity, which
     must never change; `code`: hash of the fixed code; `env`: what submissions and jobs see of the environment;
-    `controller_python`: the interpreter in which `start` was typed, for failover ticks.
+    `controller_python`: the interpreter in which `start` was typed, for failover ticks; `after`: the folder of the run
+    that must finish first.
     """
 
     version: int = 1
@@ -172,6 +173,7 @@ class Run(Frozen):
     controller_python: str = ""
     forked_from: str | None = None
     snapshot: Snapshot | None = None
+    after: str = ""
 
     @property
     def poll_s(self) -> float:

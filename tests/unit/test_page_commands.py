@@ -219,6 +219,7 @@ ELSEWHERE = {
     "orchestrator start --config ppo_sb3.json": "tests/integration/test_frameworks.py",
     "* examples/video.yaml": "tests/real/test_examples_slurm.py",
     "orchestrator doctor --config video.yaml": "tests/real/test_examples_slurm.py",
+    "orchestrator start --probe-first": "tests/real/test_first_jobs.py",
     "orchestrator start NAME --renew-code": "tests/integration/test_own_programs.py",
     "orchestrator tick": "tests/integration/test_relay_owners.py",
     "trainer train * --ranks 4": "tests/integration/test_ranks.py",
