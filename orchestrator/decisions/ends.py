@@ -10,6 +10,7 @@ from typing import Any
 from anchorleg.job import HANDED_OVER
 from orchestrator.decisions.evidence import Evidence
 from orchestrator.decisions.models import Attempt, Slot, SlotStatus, Submission, Verdict
+from orchestrator.decisions.verdicts import GPU_FULL
 from orchestrator.executors.base import JobState
 from orchestrator.notation import format_duration
 from orchestrator.sections import RelaySection
@@ -160,6 +161,11 @@ def _after_failure(slot: Slot, attempt: Attempt, relay: RelaySection, now: float
     update: dict[str, Any] = {"failures": failures, "node_failures": node_failures, "stalls": stalls}
     if stalls >= STALLS and attempt.verdict is Verdict.STALLED:
         why = f"{stalls} jobs stalled without a new checkpoint between them; the last one: {attempt.cause}"
+        return update | {"status": SlotStatus.FAILED, "why": why}
+    before = next((one for one in reversed(slot.attempts) if one.number < attempt.number), None)
+    if before is not None and all(one.cause.startswith(GPU_FULL) for one in (before, attempt)):
+        # One may have been another process's fault on that node; a smaller batch would be another training.
+        why = f"{GPU_FULL} twice in a row: use a smaller batch, or a GPU with more memory (slurm.gpu_type)"
         return update | {"status": SlotStatus.FAILED, "why": why}
     if failures >= relay.failure_budget and attempt.verdict not in NOT_ITS_FAULT:
         why = f"{failures} jobs in a row ended without a new checkpoint; the last one: {attempt.cause}"

@@ -17,6 +17,7 @@ ASKED_TO = "asked to"
 STALLED = "stalled"
 
 OUT_OF_MEMORY = "out of memory"
+GPU_FULL = "the GPU ran out of memory"
 NO_SPACE = "no space left on the disk"
 #: The kernel has one word for both; who looks at the disk can tell.
 NO_INODES = "no inode left on the disk: it cannot hold more files"
@@ -44,7 +45,7 @@ _LIMITS = {
 }
 #: What to look for in the end of a log, most specific first: pattern → words for the user.
 CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"CUDA out of memory|OutOfMemoryError", re.IGNORECASE), "the GPU ran out of memory"),
+    (re.compile(r"CUDA out of memory|OutOfMemoryError", re.IGNORECASE), GPU_FULL),
     (
         re.compile(
             r"oom-kill|out of memory|exceeded \w+ memory limit|Cannot allocate memory|MemoryError", re.IGNORECASE

@@ -62,6 +62,18 @@ def test_each_end_for_memory_or_time_raises_what_the_next_job_asks_for_up_to_the
     ]  # fmt: skip
 
 
+def test_a_gpu_without_memory_twice_in_a_row_stops_the_slot_and_says_what_to_do(jobs: Jobs) -> None:
+    for _ in range(2):
+        assert jobs.world.slot.status is SlotStatus.ACTIVE
+        folder = jobs.world.run_dir.job(jobs.world.cluster.submitted[-1])
+        number = 100 + len(jobs.world.cluster.submitted)
+        (folder / f"job-{number}.err").write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB")
+        jobs.end("FAILED")
+    assert jobs.world.slot.status is SlotStatus.FAILED
+    assert "slurm.gpu_type" in jobs.world.slot.why
+    assert (jobs.world.slot.raised, len(jobs.world.cluster.submitted)) == (None, 2)
+
+
 @pytest.mark.parametrize("raw", ["PREEMPTED", "NODE_FAIL", "CANCELLED by 0", "FAILED"])
 def test_no_other_end_raises_anything(jobs: Jobs, raw: str) -> None:
     jobs.end(raw)
