@@ -38,10 +38,11 @@ def dry_start(asked: StartRequest) -> list[str]:
     else:
         lines += ["", f"the job script of slot 0 ({UNDRAWN} stands for a random part):"]
         lines += [*rendered(config, asked.path, 0, os.environ).splitlines(), ""]
-        places = config.places
+        places = 1 if config.queue.probe_first else config.places
+        why = "slot 0 goes first" if config.queue.probe_first else f"slurm.max_jobs is {places}"
         order = [slot.index for slot in in_turn([Slot(index=slot) for slot in range(config.slots)], turns_of(config))]
         actions, left = [Submit(slot, 0, "") for slot in order[:places]], sorted(order[places:])
-        lines += [f"{slots_words(left)} would wait, because slurm.max_jobs is {places}"] if left else []
+        lines += [f"{slots_words(left)} would wait, because {why}"] if left else []
     return [*lines, *_acts(actions), "Nothing was changed."]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from relay import NewRelay, Relay
+from relay import AT_ONCE, NewRelay, Relay
 from slurm_cluster import PrivateSlurm, SlurmCluster
 from slurm_relay import ends, ever, on_slurm, rows_of
 
@@ -79,6 +79,24 @@ def test_a_job_that_the_kernel_kills_for_its_memory(cgroup_slurm: SlurmCluster, 
     assert [re.findall("--mem=(.+)", script.read_text()) for script in scripts] == [["100M"], ["150M"]]
     assert [(event["attempt"], "150M" in event["why"]) for event in relay.events("raised")] == [(0, True)]
     assert ends(cgroup_slurm, relay) == ["OUT_OF_MEMORY", "COMPLETED"]
+
+
+@pytest.mark.long
+def test_a_job_that_saves_nothing_in_its_walltime_gets_twice_as_much(
+    private_slurm: PrivateSlurm, new_relay: NewRelay
+) -> None:
+    slurm = private_slurm(nodes=1, overrides={"KillWait": "2"})
+    relay = on_slurm(
+        new_relay, slurm, command=["python3", "./count.py", "1000", "deaf"], pace_s=30.0,
+        slurm={"time_limit": "2"}, relay={**AT_ONCE, "escalate": {"time_limit": "3"}},
+    )  # fmt: skip
+    relay.spawn("start")
+
+    relay.wait_for(lambda: len(rows_of(slurm, relay)) == 1 and relay.attempts()[-1] == 1, "the second job")
+
+    assert slurm.ask("squeue", "-h", "-o", "%l") == "3:00"
+    assert [(event["attempt"], "0:03:00" in event["why"]) for event in relay.events("raised")] == [(0, True)]
+    assert [event["verdict"] for event in relay.events("ended")] == ["timed out"]
 
 
 @pytest.mark.long
