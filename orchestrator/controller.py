@@ -20,7 +20,7 @@ from typing import Any
 from orchestrator.decisions import edits
 from orchestrator.decisions.fold import fold
 from orchestrator.decisions.models import Abort, Action, Cancel, HandOver, Ledger, Submit
-from orchestrator.decisions.moving import MOVED, longest_waiting
+from orchestrator.decisions.moving import MOVED
 from orchestrator.decisions.plan import Limits, is_held, is_over, plan, with_room_words
 from orchestrator.decisions.requests import (
     Control,
@@ -34,7 +34,7 @@ from orchestrator.decisions.requests import (
 from orchestrator.decisions.turns import turns_of
 from orchestrator.errors import ConfigError
 from orchestrator.executors.base import Executor, JobRequest, Poll, SubmitOutcome, SubmitRefused, Submitted
-from orchestrator.observe import gather_facts, newly_told, waits_for_run
+from orchestrator.observe import gather_facts, newly_told, to_be_moved, waits_for_run
 from orchestrator.run.lease import Lease
 from orchestrator.run.ledger import (
     append_event,
@@ -46,13 +46,7 @@ from orchestrator.run.ledger import (
     save_ledger,
 )
 from orchestrator.run.rundir import Run, RunDir, load_run, newest_request, requests_after
-from orchestrator.run.submission import (
-    drop_old_job_folders,
-    made_again,
-    make_job_folders,
-    places_of,
-    request_of,
-)
+from orchestrator.run.submission import drop_old_job_folders, made_again, make_job_folders
 from orchestrator.screens.timeline import sentence
 
 #: A full disk or a stale network folder does not mend within a second.
@@ -299,17 +293,10 @@ class Controller:
         return self._poll
 
     def _moving(self, now: float) -> str:
-        """The token of a waiting job that would begin at once in another place; one at a time, as it takes that."""
-        places = places_of(self.run.config.slurm)
-        if len(places) < 2 or self.control.wish != "run" or self._monotonic() < self._places_due_at:
+        if self.control.wish != "run" or self._monotonic() < self._places_due_at:
             return ""
         self._places_due_at = self._monotonic() + PLACES_POLLS * self._poll_s
-        if (waiting := longest_waiting(self.ledger, now)) is None:
-            return ""
-        slot, attempt, one = waiting
-        submit = Submit(slot.index, attempt.number, one.token, exclude=one.exclude, raised=slot.raised)
-        request = request_of(self.run, self.run_dir, submit)
-        return one.token if self.executor.is_free(request, one.place) else ""
+        return to_be_moved(self.run, self.run_dir, self.executor, self.ledger, now)
 
     def _hold(self, limits: Limits, now: float) -> None:
         """Tell queued successors, by a file that their shims look for, whether they may begin. Before we act on it."""
@@ -345,18 +332,19 @@ class Controller:
                     self._save()
                 self.lease.check()
                 last = self.executor.submit(requests[action.token])
-                self._record(action, last)
+                place = last.place if isinstance(last, Submitted) and requests[action.token].places else None
+                self._record(action, last, place=requests[action.token].places[place] if place is not None else ())
                 if not isinstance(last, SubmitRefused):
                     self._poll_due_at = min(self._poll_due_at, self._monotonic() + FIRST_LOOK_S)
 
-    def _record(self, action: Submit, outcome: SubmitOutcome, *, told: bool = True) -> None:
+    def _record(self, action: Submit, outcome: SubmitOutcome, *, told: bool = True, place: Sequence[str] = ()) -> None:
         self.ledger = edits.with_outcome(self.ledger, action, outcome, self._now(), self.limits.others)
         if isinstance(outcome, SubmitRefused):
             self.run_dir.disk.remove_tree(self.run_dir.job(action.token))  # nothing ran in it
         if not told:
             return
         where = {"slot": action.slot, "attempt": action.attempt, "token": action.token}
-        more = {"after": action.after, "exclude": ",".join(action.exclude) or None}
+        more = {"after": action.after, "exclude": ",".join(action.exclude) or None, "place": " ".join(place) or None}
         job_id = outcome.job_id if isinstance(outcome, Submitted) else None
         self._event("submission", **where, job_id=job_id, outcome=edits.words_of(outcome), **more)
 

@@ -7,7 +7,8 @@ from collections.abc import Collection
 from pathlib import Path
 
 from orchestrator.decisions.evidence import Claim, Evidence, Exit, Facts
-from orchestrator.decisions.models import Ledger, SlotStatus
+from orchestrator.decisions.models import Ledger, SlotStatus, Submit
+from orchestrator.decisions.moving import longest_waiting
 from orchestrator.decisions.sightings import has_ended_by_its_word, is_cancelled_by_somebody, missing_from
 from orchestrator.decisions.verdicts import lacks_a_program
 from orchestrator.disk import is_out_of_inodes, left_on_full_disk, read_json_or_none, read_record
@@ -17,6 +18,7 @@ from orchestrator.run.evidence import newer_attempts, read_all, read_evidence
 from orchestrator.run.ledger import load_ledger
 from orchestrator.run.rundir import Run, RunDir, load_run, program_folder
 from orchestrator.run.starting import commands_of, missing_script
+from orchestrator.run.submission import places_of, request_of
 
 #: sacct compares with the clock of another machine.
 HISTORY_MARGIN_S = 60.0
@@ -59,6 +61,16 @@ def _lacks_a_program(run: Run, run_dir: RunDir) -> bool:
     programs = [run.python, *(command[0] for command in commands_of(config))]
     missing = [word for word in programs if shutil.which(folder / word if "/" in word else word) is None]
     return bool(missing) or any(missing_script(config, command, folder) for command in commands_of(config))
+
+
+def to_be_moved(run: Run, run_dir: RunDir, executor: Executor, ledger: Ledger, now: float) -> str:
+    """The token of a waiting job that would begin at once in another place; one at a time, as it takes that."""
+    waiting = longest_waiting(ledger, now) if len(places_of(run.config.slurm)) > 1 else None
+    if waiting is None:
+        return ""
+    slot, attempt, one = waiting
+    submit = Submit(slot.index, attempt.number, one.token, exclude=one.exclude, raised=slot.raised)
+    return one.token if executor.is_free(request_of(run, run_dir, submit), one.place) else ""
 
 
 #: A slot that is so needs no further job.

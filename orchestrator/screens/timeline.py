@@ -48,7 +48,8 @@ def _submission(event: Event, _now: float) -> str:
         return f"tried to submit attempt {attempt}: {outcome or 'no answer'}"
     behind = f", queued behind job {event['after']}" if event.get("after") else ""
     avoiding = f", avoiding {event['exclude']}" if event.get("exclude") else ""
-    return f"submitted attempt {attempt} as job {event['job_id']}{behind}{avoiding}"
+    place = f", {event['place']}" if event.get("place") else ""
+    return f"submitted attempt {attempt} as job {event['job_id']}{behind}{avoiding}{place}"
 
 
 def _started(event: Event, _now: float) -> str:

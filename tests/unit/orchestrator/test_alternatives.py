@@ -89,6 +89,7 @@ def test_a_job_that_waits_moves_to_where_it_would_begin_at_once(world: World) ->
     world.tick(after=POLL_S)
     world.tick(after=POLL_S)
     assert [attempt.cause for attempt in world.slot.attempts] == [MOVED, ""]
+    assert "--partition=big --qos=free" in world.said[-1]
     [moved] = world.slot.attempts[-1].live
     assert (moved.place, world.slot.status, world.slot.failures) == (2, SlotStatus.ACTIVE, 0)
 
