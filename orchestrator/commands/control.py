@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -61,7 +62,7 @@ def start(
     """
     from orchestrator.config import load_config
     from orchestrator.doctor.visit import look_before_first_job
-    from orchestrator.run.starting import as_group, asked_for, command_line, with_world_size
+    from orchestrator.run.starting import Typed, as_group, asked_for, with_world_size
 
     if via not in {"foreground", "daemon"}:
         raise ConfigError("cli.via", via=via)
@@ -73,11 +74,11 @@ def start(
         if (own := load_config(path, overrides).run_name) != name:
             raise ConfigError("start.other-name", path=path, own=own, name=name)
         name = None
-    for_s = seconds_of(run_for)
-    asked = asked_for(name, path, overrides, fork, for_s, renew_code=renew_code)
+    typed = Typed(name, path, overrides, fork, seconds_of(run_for), renew_code)
+    asked = asked_for(typed)
     if world_size is not None:
-        overrides = as_group(asked, overrides)
-        asked = with_world_size(asked_for(name, path, overrides, fork, for_s, renew_code=renew_code))
+        typed = replace(typed, overrides=as_group(asked, overrides))
+        asked = with_world_size(asked_for(typed))
     look_before_first_job(asked, console(), offer=not dry_run)
     if dry_run:
         from orchestrator.hosts.dry import dry_start
@@ -86,7 +87,7 @@ def start(
     elif via == "daemon":
         from orchestrator.hosts.detached import start_in_background
 
-        start_in_background(asked, command_line(name, path, overrides, fork, for_s, renew_code=renew_code))
+        start_in_background(asked, typed.words)
     else:
         from orchestrator.hosts import host
 

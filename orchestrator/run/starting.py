@@ -164,41 +164,59 @@ class StartRequest:
         return None if self.for_s is None else now + self.for_s
 
 
-def asked_for(
-    name: str | None,
-    path: Path,
-    overrides: dict[str, Any],
-    fork: str | None,
-    for_s: float | None = None,
-    *,
-    renew_code: bool = False,
-) -> StartRequest:
+@dataclass(frozen=True)
+class Typed:
+    """The words of `orchestrator start`; fields as in `StartRequest`. `name`: of a run, in place of the file at `path`;
+    `fork`: of a new run.
+    """
+
+    name: str | None
+    path: Path
+    overrides: dict[str, Any]
+    fork: str | None = None
+    for_s: float | None = None
+    renew_code: bool = False
+
+    @property
+    def words(self) -> list[str]:
+        """A command line that asks for the same."""
+        what = [self.name] if self.name is not None else ["--config", str(self.path)]
+        what += [
+            word for dotted, value in self.overrides.items() for word in ("--set", f"{dotted}={json.dumps(value)}")
+        ]
+        what += ["--fork", self.fork] if self.fork else []
+        what += ["--for", format_duration(self.for_s)] if self.for_s is not None else []
+        return ["start", *what, *(["--renew-code"] if self.renew_code else [])]
+
+
+def asked_for(typed: Typed) -> StartRequest:
     """By `name` the run's own recorded config counts, else the file at `path`; `overrides` are stronger than either.
 
     Errors: ConfigError, UnknownRun, RunFolderError.
     """
+    name, path, overrides = typed.name, typed.path, typed.overrides
     if name is not None:
         run_dir = find_run(name)
         run = load_run(run_dir)
         value = run.config.model_dump(mode="json", exclude_unset=True)
         recorded = parse_config(apply_overrides(value, overrides), f"run {name}", overrides)
-        asked = StartRequest(recorded, Path(run.config_path), run_dir, for_s=for_s)
+        asked = StartRequest(recorded, Path(run.config_path), run_dir)
     else:
         config = load_config(path, overrides)
         run_dir = run_dir_of(config, path)
-        config, notes = (config, ()) if fork is not None else with_known_experiments(config, run_dir)
-        asked = StartRequest(config, path, run_dir, notes=notes, for_s=for_s)
+        config, notes = (config, ()) if typed.fork is not None else with_known_experiments(config, run_dir)
+        asked = StartRequest(config, path, run_dir, notes=notes)
     check_script(asked.config, asked.path.parent)
     if asked.config.command is None:
         executor = "local" if asked.config.executor == "local" or shutil.which("sbatch") is None else "slurm"
         python = python_facts(compute_python(asked.config, asked.path), os.environ)
         if error := unusable_python(asked.config, python, executor):
             raise error
-    asked = replace(asked, notes=(*asked.notes, *troubles(asked.run_dir)), renew_code=renew_code)
-    asked = asked if fork is None else _forked(asked, fork)
+    asked = asked if typed.fork is None else _forked(asked, typed.fork)
     scripts = filter(None, map(script_of, commands_of(asked.config)))
-    copied = snapshot.notes(asked.config, asked.path.parent, asked.run_dir, scripts, renew=renew_code)
-    return replace(asked, notes=(*asked.notes, *copied))
+    copied = snapshot.notes(asked.config, asked.path.parent, asked.run_dir, scripts, renew=typed.renew_code)
+    notes = (*asked.notes, *troubles(asked.run_dir), *copied)
+    return replace(asked, notes=notes, for_s=typed.for_s, renew_code=typed.renew_code)
 
 
 def as_group(asked: StartRequest, overrides: dict[str, Any]) -> dict[str, Any]:
@@ -229,21 +247,4 @@ def _forked(asked: StartRequest, fork: str) -> StartRequest:
     value = asked.config.model_dump(mode="json", exclude_unset=True)
     config = parse_config(value | {"run_name": fork, "run_dir": str(run_dir.path)}, str(asked.path))
     origin = load_run(asked.run_dir).run_id if asked.run_dir.run_file.exists() else ""
-    return StartRequest(config, asked.path, run_dir, origin, for_s=asked.for_s)
-
-
-def command_line(
-    name: str | None,
-    path: Path,
-    overrides: dict[str, Any],
-    fork: str | None,
-    for_s: float | None = None,
-    *,
-    renew_code: bool = False,
-) -> list[str]:
-    """The words of an `orchestrator start` that asks for the same."""
-    what = [name] if name is not None else ["--config", str(path)]
-    sets = [word for dotted, value in overrides.items() for word in ("--set", f"{dotted}={json.dumps(value)}")]
-    bound = ["--for", format_duration(for_s)] if for_s is not None else []
-    more = [*(["--fork", fork] if fork else []), *bound, *(["--renew-code"] if renew_code else [])]
-    return ["start", *what, *sets, *more]
+    return StartRequest(config, asked.path, run_dir, origin)

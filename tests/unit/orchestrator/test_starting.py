@@ -13,7 +13,7 @@ from orchestrator.commands.options import number_of_slots
 from orchestrator.config import load_config
 from orchestrator.run.begin import begin, prepare_folder, run_dir_of
 from orchestrator.run.rundir import register
-from orchestrator.run.starting import StartRequest, as_group, asked_for, command_line, with_world_size
+from orchestrator.run.starting import StartRequest, Typed, as_group, asked_for, with_world_size
 from trainer.config.section import resolve
 
 CONFIG = {"run_name": "toy", "executor": "local", "command": ["true"], "slurm": {"partition": "gpuu"}}
@@ -33,7 +33,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def notes(file: Path, **overrides: Any) -> tuple[str, ...]:
-    asked = asked_for("toy", file, overrides, None)
+    asked = asked_for(Typed("toy", file, overrides))
     assert asked.config.slurm.partition == overrides.get("slurm.partition", "gpuu")
     return asked.notes
 
@@ -41,8 +41,8 @@ def notes(file: Path, **overrides: Any) -> tuple[str, ...]:
 def by_world_size(file: Path, count: int, **config: Any) -> StartRequest:
     file.write_text(json.dumps({"run_name": "mt10", "executor": "local", **config}))
     overrides: dict[str, Any] = {"slots": number_of_slots(count, count, [f"slots={count}", "training.seed=3"])}
-    overrides = as_group(asked_for(None, file, overrides, None), overrides)
-    return with_world_size(asked_for(None, file, overrides, None))
+    overrides = as_group(asked_for(Typed(None, file, overrides)), overrides)
+    return with_world_size(asked_for(Typed(None, file, overrides)))
 
 
 def test_the_world_size_of_older_guides_is_a_group_of_so_many_slots_and_says_so(file: Path) -> None:
@@ -51,4 +51,4 @@ def test_the_world_size_of_older_guides_is_a_group_of_so_many_slots_and_says_so(
     assert resolve(asked.config.training_of(3)).group.rows
     (note,) = asked.notes
     assert note.startswith("--ddp-world-size 4: 4 slots, so 4 jobs at once; each trains (slot k with seed + k)")
-    assert "training.group.rows=true" in " ".join(command_line(None, file, {"training.group.rows": True}, None))
+    assert "training.group.rows=true" in " ".join(Typed(None, file, {"training.group.rows": True}).words)
