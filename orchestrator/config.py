@@ -132,6 +132,8 @@ class RunConfig(Section):
         for key in self.slot_overrides:
             if key not in {str(slot) for slot in range(self.slots)}:
                 raise FieldError("config.override-of-no-slot", slot=key, last=self.slots - 1)
+        if self.slurm.slots_per_job > 1 and self.relay.queue_ahead:
+            raise FieldError("config.packed-ahead")
         if self.relay.escalate.mem is not None and not self.slurm.memory_mb:
             raise FieldError("config.escalate-without-mem")
         if info.context is not BEGUN:
@@ -174,7 +176,7 @@ class RunConfig(Section):
     @property
     def places(self) -> int:
         """How many of its jobs run at once, at most."""
-        return min(self.slots, self.slurm.max_jobs or self.slots)
+        return min(self.slots, (self.slurm.max_jobs or self.slots) * self.slurm.slots_per_job)
 
     def fields_of(self, slot: int) -> dict[str, Any]:
         """What one slot has otherwise than the others: of its experiment, or of `slot_overrides`."""

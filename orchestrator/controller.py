@@ -121,7 +121,7 @@ class Controller:
         config = self.run.config
         return Limits(
             slots=config.slots,
-            max_jobs=config.slurm.max_jobs,
+            max_jobs=config.slurm.max_jobs and config.slurm.max_jobs * config.slurm.slots_per_job,
             others=self._poll.others if self._poll is not None else 0,
             grace_s=float(config.lead_seconds) + HAND_OVER_MARGIN_S,
             stall_s=config.relay.stall_seconds,

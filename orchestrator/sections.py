@@ -110,6 +110,7 @@ class SlurmSection(Section):
         description="Places for the same jobs, each with its own partition, account, qos, constraint, gpu_type, mem or"
         " time_limit. Jobs go where they start first.",
     )
+    slots_per_job: int = Field(1, ge=1, le=64, description="Slots that share one job, with its cores, GPUs and memory.")
     setup: list[str] = Field([], description='Shell lines to run first in the job, for example "module load cuda".')
     extra: list[str] = Field([], description='Additional sbatch options, for example "--mail-type=FAIL".')
 
@@ -119,6 +120,8 @@ class SlurmSection(Section):
             raise FieldError("config.time-min-too-long", limit=format_duration(self.time_limit))
         if self.ranks % self.nodes:
             raise FieldError("config.ranks-and-nodes", ranks=self.ranks, nodes=self.nodes)
+        if self.slots_per_job > 1 and self.nodes * self.ranks > 1:
+            raise FieldError("config.packed-ranks")
         for option in self.extra if self.ranks > 1 else ():
             if _sets(option, ("--nodes", "--ntasks", "--ntasks-per-node"), ("-n", "-N")):
                 raise FieldError("config.sbatch-option-of-ranks", option=option)

@@ -70,7 +70,7 @@ class Shim:
         self.spec = spec
         self.environ = environ
         self.job = Job(Path(spec["run_dir"]), spec["slot"], spec["attempt"])
-        self.job_id = environ.get("SLURM_JOB_ID") or environ.get("ANCHORLEG_JOB_ID") or str(os.getpid())
+        self.job_id = environ.get("ANCHORLEG_JOB_ID") or environ.get("SLURM_JOB_ID") or str(os.getpid())
         self.host = environ.get("SLURMD_NODENAME") or os.uname().nodename
         self.hand_over_file = job_dir / "hand-over"
         self.watch = Watch(self.job.run_dir) if spec.get("failover") else None

@@ -159,6 +159,10 @@ class SlurmExecutor:
             return None
         return expected_start(answer.stderr)
 
+    def now(self) -> float:
+        """By its clock."""
+        return self._clock()
+
     def poll(self) -> Poll:
         """One `squeue` for all jobs of the user, ended ones included for as long as the controller remembers them, and
         those in partitions that are hidden, or closed to the user's groups by now (`-a`).

@@ -37,7 +37,9 @@ class Supervisor:
     def __init__(self, job_dir: Path, limit_s: float, lead_s: float) -> None:
         self.job_dir = job_dir
         self.started_at = time.time()
-        self.ends_at = self.started_at + limit_s
+        # In a Slurm job for several slots, that job's end.
+        self.ends_at = float(os.environ.get("ANCHORLEG_END_TIME") or self.started_at + limit_s)
+        self.job_id = os.environ.get("ANCHORLEG_JOB_ID") or str(os.getpid())
         self.lead_s = lead_s
         self.wake_asked = False
         self.cancel_asked = False
@@ -92,11 +94,11 @@ class Supervisor:
             signal.signal(number, self.on_signal)
         env = {
             **os.environ,
-            "ANCHORLEG_JOB_ID": str(os.getpid()),
+            "ANCHORLEG_JOB_ID": self.job_id,
             "ANCHORLEG_END_TIME": str(int(self.ends_at)),
         }
         env.pop("PYTHONPATH", None)  # it leads to our own code; the script says what leads to the job's
-        name = f"job-{os.getpid()}"
+        name = f"job-{self.job_id}"
         with open(self.job_dir / f"{name}.out", "ab") as out, open(self.job_dir / f"{name}.err", "ab") as err:
             self.write("RUNNING")  # before anything runs: where there is no room for it, nothing has run
             try:

@@ -17,6 +17,7 @@ from orchestrator.decisions.models import Ledger, parse_token
 from orchestrator.disk import numbers_in
 from orchestrator.errors import ConfigError
 from orchestrator.executors.base import Frozen
+from orchestrator.executors.packed import PACK
 from orchestrator.jobside import surplus
 from orchestrator.run.ledger import load_ledger
 from orchestrator.run.rundir import Run, RunDir, load_run
@@ -115,6 +116,9 @@ def _jobs(run_dir: RunDir, ledger: Ledger) -> Iterator[Leftover]:
         newest[slot] = max(newest.get(slot, (-1, "")), (attempt, token))
     staying = live | {token for _, token in newest.values()}
     yield from (_leftover("jobs", run_dir.job(token)) for token in sorted(tokens.keys() - staying))
+    for pack in (run_dir.job(name) for name in run_dir.disk.names(run_dir.jobs) if name.startswith(PACK)):
+        if not any(token in run_dir.disk.read(path).decode() for path in pack.glob("members/*") for token in live):
+            yield _leftover("jobs", pack)
 
 
 def _code(run: Run, run_dir: RunDir, ledger: Ledger) -> Iterator[Leftover]:

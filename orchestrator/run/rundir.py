@@ -248,9 +248,13 @@ def save_run(run_dir: RunDir, run: Run) -> None:
 def make_executor(run: Run, run_dir: RunDir) -> Executor:
     """The executor that `run.json` names, with the environment that it recorded."""
     if run.executor == "slurm":
+        from orchestrator.executors.packed import PACK, PackedExecutor
         from orchestrator.executors.slurm import SlurmExecutor
 
-        return SlurmExecutor(run_dir.jobs, run.env)
+        slurm, places = SlurmExecutor(run_dir.jobs, run.env), run.config.slurm.slots_per_job
+        if places == 1 and not any(name.startswith(PACK) for name in run_dir.disk.names(run_dir.jobs)):
+            return slurm
+        return PackedExecutor(slurm, run_dir.jobs, places, run.config.slurm.time_limit)
     from orchestrator.executors.local import LocalExecutor
 
     return LocalExecutor(run_dir.jobs, run.env)
