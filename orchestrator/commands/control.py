@@ -119,7 +119,10 @@ def clean(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go, and remove nothing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove what no job needs: old scripts and output, old copies of code."""
+    """Remove what no job needs any more.
+
+    Scripts and output of ended jobs, and copies of code. `status --disk` shows what the run folder takes.
+    """
     from orchestrator.run import leftovers
     from orchestrator.screens.usage import leftover_lines
     from orchestrator.sections import in_mb

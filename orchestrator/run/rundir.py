@@ -129,7 +129,7 @@ class RunDir:
         return self.path / f"events-{epoch}.jsonl"
 
 
-class Snapshot(Frozen):
+class ProgramCopy(Frozen):
     """The copy of the user's program (`orchestrator.run.snapshot`): a folder in `code/`, of which `start` is the one in
     which jobs start. `setting`: of the config. `commit`: git's, with `is_changed` where files differed from it.
     """
@@ -172,7 +172,7 @@ class Run(Frozen):
     env: dict[str, str]
     controller_python: str = ""
     forked_from: str | None = None
-    snapshot: Snapshot | None = None
+    snapshot: ProgramCopy | None = None
     after: str = ""
 
     @property

@@ -22,7 +22,7 @@ from anchorleg.words import counted, sized
 from orchestrator.config import RunConfig
 from orchestrator.disk import PRIVATE, PRIVATE_FOLDER
 from orchestrator.errors import ConfigError
-from orchestrator.run.rundir import Run, RunDir, Snapshot, load_run, program_folder
+from orchestrator.run.rundir import ProgramCopy, Run, RunDir, load_run, program_folder
 
 #: A program is text. What is larger is data or results, which jobs name by their whole paths.
 LARGEST_BYTES = 10 << 20
@@ -39,7 +39,7 @@ _MARKS = ("pyvenv.cfg", "run.json")
 _NAMED = 3
 
 
-class Listing(NamedTuple):
+class ProgramFiles(NamedTuple):
     """Files of `top`, as names relative to it, and those that are too large for a copy, with their sizes in bytes."""
 
     top: Path
@@ -70,7 +70,7 @@ def _top(config: RunConfig, folder: Path) -> Path:
     return top
 
 
-def listing(config: RunConfig, folder: Path, run_dir: RunDir) -> Listing:
+def listing(config: RunConfig, folder: Path, run_dir: RunDir) -> ProgramFiles:
     """What `take` would copy: what git does not ignore; without git all but hidden files; never installed packages and
     run folders. Errors: ConfigError; OSError.
     """
@@ -90,7 +90,7 @@ def listing(config: RunConfig, folder: Path, run_dir: RunDir) -> Listing:
     if len(kept) > MOST_FILES or sum(sizes[name] for name in kept) > MOST_BYTES:
         size = sized(sum(sizes[name] for name in kept))
         raise ConfigError("snapshot.too-much", folder=top, files=counted(len(kept), "file"), size=size)
-    return Listing(top, kept, left_out)
+    return ProgramFiles(top, kept, left_out)
 
 
 def _walked(top: Path) -> list[str]:
@@ -106,7 +106,7 @@ def _walked(top: Path) -> list[str]:
     return found
 
 
-def take(config: RunConfig, folder: Path, run_dir: RunDir) -> Snapshot:
+def take(config: RunConfig, folder: Path, run_dir: RunDir) -> ProgramCopy:
     """Copy the program to `code/program-<hash>` of the run, with git's commit. Errors: ConfigError; OSError."""
     found, code_dir = listing(config, folder, run_dir), run_dir.code
     head = (_git(found.top, "rev-parse", "HEAD") or b"").decode().strip()
@@ -132,7 +132,7 @@ def take(config: RunConfig, folder: Path, run_dir: RunDir) -> Snapshot:
     start = os.path.relpath(folder, found.top) if folder.is_relative_to(found.top) else "."
     if not (code_dir / program / start).is_dir():
         raise ConfigError("snapshot.no-commit", folder=folder)
-    return Snapshot(
+    return ProgramCopy(
         setting=config.code.snapshot,
         program=program,
         start=start,

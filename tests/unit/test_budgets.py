@@ -22,7 +22,7 @@ ROOMS = {
     "orchestrator/decisions": 3_293,
     "orchestrator/run orchestrator/executors": 4_253,
     "orchestrator/hosts orchestrator/screens": 3_752,
-    "orchestrator/doctor orchestrator/commands orchestrator/integrations": 2_891,
+    "orchestrator/doctor orchestrator/commands orchestrator/integrations": 2_894,
     "syncd": 11_166,
     "viewer": 4_701,
     "trainer/envs": 6_847,
@@ -34,7 +34,7 @@ ROOMS = {
     "trainer/demos": 1_583,
     "bench": 5_933,
 }
-MOST_LINES, MOST_FILES = 75_308, 425
+MOST_LINES, MOST_FILES = 75_311, 425
 MOST_TEST_LINES = 67_963
 #: Files below 60 lines, without those that only say what a folder is.
 SMALL, MOST_SMALL = 60, 40

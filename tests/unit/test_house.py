@@ -52,7 +52,7 @@ FLOORS = {
         cli job, live, findings places rollback, disks files output signals temporary, errors, words""",
     "orchestrator": """
         __main__, cli, commands, doctor, hosts, controller, screens init, observe, run, configwarnings,
-        decisions reference, config shim,
+        decisions reference, config packing shim,
         executors experiments failover fields sections,
         disk integrations jobside processes notation, errors""",
     "trainer": """

@@ -219,7 +219,7 @@ ELSEWHERE = {
     "orchestrator start --config ppo_sb3.json": "tests/integration/test_frameworks.py",
     "* examples/video.yaml": "tests/real/test_examples_slurm.py",
     "orchestrator doctor --config video.yaml": "tests/real/test_examples_slurm.py",
-    "orchestrator start --probe-first": "tests/real/test_first_jobs.py",
+    "orchestrator start --probe-first": "tests/real/test_first_jobs_slurm.py",
     "orchestrator start NAME --renew-code": "tests/integration/test_own_programs.py",
     "orchestrator tick": "tests/integration/test_relay_owners.py",
     "trainer train * --ranks 4": "tests/integration/test_ranks.py",
@@ -257,7 +257,7 @@ PLUMBING = {"tick", "render", "schema", "agent-status", "gate", "serve", "run-ag
 METAVARS = {
     "RUN", "SLOT", "FILE", "DIR", "HOST", "REMOTE", "NAME", "POLICY", "PRESET", "PARTITION", "FIELD=VALUE", "TASK",
     "N", "CAMERA", "CONTRIBUTOR", "FINGERPRINT", "HOST:DIR", "PIXELS", "PORT", "PRICE", "PRIORITY", "RATE", "SECONDS",
-    "SEED", "STEP", "TIME", "TEXT", "[auto|cpu|cuda|mps]", "[auto|slurm|local]", "[foreground|daemon]",
+    "SEED", "SIZE", "STEP", "TIME", "TEXT", "[auto|cpu|cuda|mps]", "[auto|slurm|local]", "[foreground|daemon]",
 }  # fmt: skip
 
 

@@ -34,7 +34,7 @@ class TestCancelsByAPerson:
         world.tick()
         sent: list[float | None] = []
         cancel = world.cluster.cancel
-        world.cluster.cancel = lambda ids: (  # type: ignore[method-assign]
+        world.cluster.cancel = lambda ids, **_: (  # type: ignore[method-assign]
             sent.append(world.slot.attempts[0].submissions[0].cancelled_at), cancel(ids))[1]  # fmt: skip
         write_control(world.run_dir, "stop-now", now=world.time, by="stop")
         world.tick(after=1)
@@ -83,7 +83,7 @@ class TestQueueingAhead:
         assert not hold.exists()
         seen: list[bool] = []
         cancel = ahead.cluster.cancel
-        ahead.cluster.cancel = lambda ids: (seen.append(hold.exists()), cancel(ids))[1]  # type: ignore[method-assign]
+        ahead.cluster.cancel = lambda ids, **_: (seen.append(hold.exists()), cancel(ids))[1]  # type: ignore[method-assign]
         write_control(ahead.run_dir, "stop", now=ahead.time, by="stop", grace_s=60)
         ahead.tick(after=1)
         assert seen == [True]
