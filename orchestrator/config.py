@@ -132,8 +132,9 @@ class RunConfig(Section):
         for key in self.slot_overrides:
             if key not in {str(slot) for slot in range(self.slots)}:
                 raise FieldError("config.override-of-no-slot", slot=key, last=self.slots - 1)
-        if self.slurm.slots_per_job > 1 and self.relay.queue_ahead:
-            raise FieldError("config.packed-ahead")
+        relay, most = self.relay, self.relay.escalate
+        if self.slurm.slots_per_job > 1 and (relay.queue_ahead or most.mem is not None or most.time_limit is not None):
+            raise FieldError("config.packed-relay", name="queue_ahead" if relay.queue_ahead else "escalate")
         if self.relay.escalate.mem is not None and not self.slurm.memory_mb:
             raise FieldError("config.escalate-without-mem")
         if info.context is not BEGUN:

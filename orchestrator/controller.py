@@ -118,10 +118,10 @@ class Controller:
     @property
     def limits(self) -> Limits:
         """What the plan may use."""
-        config = self.run.config
+        config, is_slurm = self.run.config, self.executor.name == "slurm"
         return Limits(
             slots=config.slots,
-            max_jobs=config.slurm.max_jobs and config.slurm.max_jobs * config.slurm.slots_per_job,
+            max_jobs=config.slurm.max_jobs and config.slurm.max_jobs * (config.slurm.slots_per_job if is_slurm else 1),
             others=self._poll.others if self._poll is not None else 0,
             grace_s=float(config.lead_seconds) + HAND_OVER_MARGIN_S,
             stall_s=config.relay.stall_seconds,
