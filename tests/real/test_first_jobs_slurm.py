@@ -21,6 +21,7 @@ def test_one_slot_starts_then_the_others_then_the_run_after_it(
     first.wait_for_step(10)
     second = on_slurm(new_relay, slurm, "second", total=20, after=str(first.run_dir))
     behind = second.spawn("start")
+    second.wait_for((second.run_dir / "run.json").exists, "the second run")
     second.wait_for(lambda: "first: 0 of 3" in json.dumps(second.status()["slots"]), "the reason why it waits")
     assert len(ever(slurm, first)) == 1
     assert [slot["state"] for slot in first.status()["slots"]] == ["running", "waiting", "waiting"]
