@@ -54,11 +54,11 @@ class PackedExecutor:
             return self.slurm.submit(request)
         for pack in self._packs.values():
             if self._has_room(pack) and (number := self._add(pack.work_dir, request)) is not None:
-                return Submitted(job_id=f"{pack.job_id}.{number}")
+                return Submitted(job_id=f"{pack.job_id}.{number}", place=_spec(pack).get("place", 0))
         return self._submit_pack(request)
 
     def _has_room(self, pack: JobRow) -> bool:
-        if pack.state not in {JobState.PENDING, JobState.RUNNING}:
+        if pack.state not in {JobState.PENDING, JobState.RUNNING} or LOCAL_DISK.exists(Path(pack.work_dir) / "closed"):
             return False
         left_s = pack.ends_at - self.slurm.now() if pack.state is JobState.RUNNING and pack.ends_at else self.limit_s
         members = sum(row.state is not JobState.ENDED for row in self._members(pack))
@@ -83,7 +83,8 @@ class PackedExecutor:
         text = text.replace(request.job_dir, str(folder)).replace(f"../jobs/{job_dir.name}/", f"../jobs/{name}/")
         text = text.replace("-m orchestrator.shim", "-m orchestrator.packing")
         LOCAL_DISK.make_folder(folder / "members")
-        LOCAL_DISK.write(folder / "pack.json", to_json({"places": self.places, "limit_s": self.limit_s}))
+        spec = {"places": self.places, "limit_s": self.limit_s}
+        LOCAL_DISK.write(folder / "pack.json", to_json(spec))
         LOCAL_DISK.write(folder / "pack.sh", text.encode("utf-8", "surrogateescape"))
         LOCAL_DISK.write(folder / "members/0", to_json({"job_dir": request.job_dir}))
         outcome = self.slurm.submit(
@@ -92,6 +93,7 @@ class PackedExecutor:
         if isinstance(outcome, SubmitRefused):
             LOCAL_DISK.remove_tree(folder)
         if isinstance(outcome, Submitted):
+            LOCAL_DISK.write(folder / "pack.json", to_json({**spec, "place": outcome.place}))
             row = JobRow(state=JobState.PENDING, raw_state="PENDING", job_id=outcome.job_id, work_dir=str(folder))
             self._packs[row.work_dir] = row
             return outcome.model_copy(update={"job_id": f"{outcome.job_id}.0"})
@@ -134,15 +136,24 @@ class PackedExecutor:
         return self.slurm.wake(others) if others else None
 
     def cancel(self, job_ids: list[str], *, waiting: bool = False) -> str | None:
-        """Of a pack only the members that are meant, and the pack itself where no other is left in it."""
+        """Of a pack only the members that are meant, and the pack itself where no other is left in it. What leaves a
+        waiting pack for another place finds it closed.
+        """
         whole = [job_id for job_id in job_ids if "." not in job_id]
         for pack in self._packs.values():
             for row in self._members(pack) if pack.state is not JobState.ENDED else ():
-                if row.job_id in job_ids and not (waiting and row.state is not JobState.PENDING):
-                    LOCAL_DISK.touch(Path(row.work_dir) / "cancel")
+                if row.job_id not in job_ids or (waiting and row.state is not JobState.PENDING):
+                    continue
+                LOCAL_DISK.touch(Path(row.work_dir) / "cancel")
+                if waiting and pack.state is JobState.PENDING:
+                    LOCAL_DISK.touch(Path(pack.work_dir) / "closed")
             if pack.state is JobState.PENDING and all(row.state is JobState.ENDED for row in self._members(pack)):
                 whole.append(pack.job_id)
         return self.slurm.cancel(whole, waiting=waiting) if whole else None
+
+
+def _spec(pack: JobRow) -> dict[str, Any]:
+    return dict(read_json_or_none(LOCAL_DISK, Path(pack.work_dir) / "pack.json") or {})
 
 
 def _is_pack(row: JobRow) -> bool:

@@ -211,8 +211,16 @@ def _slot_view(slot: Slot, run: Run, run_dir: RunDir, around: Around) -> SlotVie
     )
     if (not around.alive or around.stale) and _has_ended(run_dir, slot.index, attempt.number, live.token):
         return view.model_copy(update={"why": "its job ended, and no controller has checked since", "ends_at": None})
-    asked_s = raised_slurm(run.config.slurm, slot.raised).time_limit
-    if seen and seen.started_at and view.ends_at and (given_s := view.ends_at - seen.started_at) <= asked_s - MINUTE_S:
+    places = run.config.slurm.places
+    asked_s = raised_slurm(places[live.place if live.place < len(places) else 0], slot.raised).time_limit
+    is_whole = "." not in (live.job_id or "")  # of a job for several slots, a slot may begin late
+    if (
+        is_whole
+        and seen
+        and seen.started_at
+        and view.ends_at
+        and (given_s := view.ends_at - seen.started_at) <= asked_s - MINUTE_S
+    ):
         words = f"Slurm gave this job {format_duration(given_s)} of {format_duration(asked_s)}"
         view = view.model_copy(update={"shortened": words})
     return _with_rate(view, slot, run, progress, around.now)

@@ -46,14 +46,14 @@ def test_a_program_in_podman_is_handed_over_too(container: Container, new_relay:
     podman.write_text(f'#!/bin/sh\nexec {shutil.which("podman")} --runtime=runc --cgroup-manager=cgroupfs "$@"\n')
     podman.chmod(0o755)
     relay = contained(
-        new_relay, container, total=80, runtime={"runtime": "podman", "options": RUNC}, slurm={"gpus": 0},
-        env={**os.environ, "PATH": f"{podman.parent}:{os.environ['PATH']}"}, training={"max_runtime_seconds": 3},
+        new_relay, container, total=200, runtime={"runtime": "podman", "options": RUNC}, slurm={"gpus": 0},
+        env={**os.environ, "PATH": f"{podman.parent}:{os.environ['PATH']}"}, training={"max_runtime_seconds": 2},
     )  # fmt: skip
 
     done = relay.run("start")
 
     assert done.code == 0, done.words
-    relay.assert_exactly_once(80)
+    relay.assert_exactly_once(200)
     assert len(relay.attempts()) >= 2
 
 

@@ -94,7 +94,7 @@ def test_a_job_that_saves_nothing_in_its_walltime_gets_twice_as_much(
 
     relay.wait_for(lambda: len(rows_of(slurm, relay)) == 1 and 1 in relay.attempts(), "the second job")
 
-    assert slurm.ask("squeue", "-h", "-o", "%l") == "3:00"
+    assert slurm.ask("squeue", "-h", "-o", "%l").strip() == "3:00"
     assert [(event["attempt"], "0:03:00" in event["why"]) for event in relay.events("raised")] == [(0, True)]
     assert [event["verdict"] for event in relay.events("ended")] == ["timed out"]
 

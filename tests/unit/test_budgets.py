@@ -20,8 +20,8 @@ ROOMS = {
     "anchorleg": 2_643,
     "orchestrator/*.py": 3_292,
     "orchestrator/decisions": 3_293,
-    "orchestrator/run orchestrator/executors": 4_253,
-    "orchestrator/hosts orchestrator/screens": 3_752,
+    "orchestrator/run orchestrator/executors": 4_264,
+    "orchestrator/hosts orchestrator/screens": 3_760,
     "orchestrator/doctor orchestrator/commands orchestrator/integrations": 2_894,
     "syncd": 11_166,
     "viewer": 4_701,
@@ -34,8 +34,8 @@ ROOMS = {
     "trainer/demos": 1_583,
     "bench": 5_933,
 }
-MOST_LINES, MOST_FILES = 75_312, 425
-MOST_TEST_LINES = 67_964
+MOST_LINES, MOST_FILES = 75_331, 425
+MOST_TEST_LINES = 67_981
 #: Files below 60 lines, without those that only say what a folder is.
 SMALL, MOST_SMALL = 60, 40
 #: `monkeypatch.setattr` in the unit tests of each package.

@@ -25,6 +25,7 @@ class Slurm:
         self.jobs: dict[str, JobRow] = {}
         self.cancelled: list[str] = []
         self.refuses = False
+        self.place = 0
 
     def now(self) -> float:
         return NOW
@@ -36,7 +37,7 @@ class Slurm:
         self.jobs[job_id] = JobRow(
             state=JobState.PENDING, raw_state="PENDING", job_id=job_id, work_dir=request.job_dir, partition="gpu"
         )
-        return Submitted(job_id=job_id)
+        return Submitted(job_id=job_id, place=self.place)
 
     def shows(self, job_id: str, state: JobState, raw: str, **more: Any) -> None:
         self.jobs[job_id] = self.jobs[job_id].model_copy(update={"state": state, "raw_state": raw, **more})
@@ -60,6 +61,7 @@ class Packs:
         self.slurm = Slurm()
         self.executor = PackedExecutor(self.slurm, jobs_dir, 2, LIMIT_S)  # type: ignore[arg-type]
         self.jobs_dir = jobs_dir
+        self.answers: list[tuple[str, int]] = []
 
     def submit(self, slot: int) -> str:
         folder = self.jobs_dir / token(slot)
@@ -67,6 +69,7 @@ class Packs:
         (folder / "job.sh").write_text(f"cd {folder}\nexec python3 -m orchestrator.shim\n")
         outcome = self.executor.submit(JobRequest(job_dir=str(folder), script=str(folder / "job.sh"), slot=slot))
         assert isinstance(outcome, Submitted), outcome
+        self.answers.append((outcome.job_id, outcome.place))
         return outcome.job_id
 
     def begins(self, slot: int, raw: str = "RUNNING", code: int | None = None) -> None:
@@ -146,6 +149,20 @@ def test_a_cancel_ends_the_one_that_is_meant_and_the_job_once_nobody_waits_in_it
     (packs.jobs_dir / token(1) / "local.json").unlink()
     packs.executor.cancel(["7.1", "99"])
     assert sorted(packs.slurm.cancelled) == ["7", "99"]
+
+
+def test_who_leaves_a_waiting_pack_for_another_place_does_not_come_back(packs: Packs) -> None:
+    packs.slurm.place = 1
+    for slot in range(2):
+        packs.submit(slot)
+    assert packs.answers == [("7.0", 1), ("7.1", 1)]
+    packs.executor.poll()
+    packs.executor.cancel(["7.0"], waiting=True)
+    packs.executor.poll()
+    packs.slurm.place = 0
+    packs.submit(2)
+    assert packs.answers[-1] == ("8.0", 0)
+    assert packs.states()["7.1"] == ("pending", "PENDING")
 
 
 def test_a_pack_that_is_refused_leaves_nothing(packs: Packs) -> None:
