@@ -35,7 +35,7 @@ ROOMS = {
     "bench": 5_933,
 }
 MOST_LINES, MOST_FILES = 75_331, 425
-MOST_TEST_LINES = 67_981
+MOST_TEST_LINES = 67_983
 #: Files below 60 lines, without those that only say what a folder is.
 SMALL, MOST_SMALL = 60, 40
 #: `monkeypatch.setattr` in the unit tests of each package.
