@@ -90,12 +90,10 @@ class Pack:
         count = len(self.places)
         cores = self.cores[place::count] or self.cores
         gpus = self.gpus[place::count] or ([self.gpus[place % len(self.gpus)]] if self.gpus else [])
-        own = {"ANCHORLEG_JOB_ID": f"{self.environ['SLURM_JOB_ID']}.{number}", "OMP_NUM_THREADS": str(len(cores))}
-        env = {**own, **self.environ, "ANCHORLEG_END_TIME": str(int(self.ends_at))}
-        env |= {
-            "ANCHORLEG_JOB_ID": own["ANCHORLEG_JOB_ID"],
-            **({"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}),
-        }
+        env = {**self.environ, "ANCHORLEG_JOB_ID": f"{self.environ['SLURM_JOB_ID']}.{number}"}
+        env["ANCHORLEG_END_TIME"] = str(int(self.ends_at))
+        if gpus:
+            env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
         try:
             with open(folder / "supervisor.log", "ab") as log:
                 child = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What a run folder holds, by kind, and what of it no job needs any more: `status --disk` and `orchestrator clean`.
+"""What a run folder holds, and which parts no job needs any more: `status --disk` and `orchestrator clean`.
 
 Nothing goes that a live job uses, that the next job may start from, or that the screens show of a slot's newest job.
 """
@@ -36,7 +36,7 @@ KINDS = {
 
 
 class Leftover(Frozen):
-    """A file or folder that can go. `at`: when something in it last changed (unix seconds)."""
+    """A file or folder that can be removed. `at`: when something in it last changed (unix seconds)."""
 
     kind: str
     path: str
@@ -45,7 +45,7 @@ class Leftover(Frozen):
 
 
 class DiskView(Frozen):
-    """The bytes that each part of the run folder takes, and what of it can go."""
+    """The bytes that each part of the run folder takes, and what can be removed."""
 
     path: str
     parts: dict[str, int]

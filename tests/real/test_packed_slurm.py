@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 from relay import AT_ONCE, NewRelay, Relay
 from slurm_cluster import PrivateSlurm, SlurmCluster
@@ -22,12 +24,18 @@ def packed(new_relay: NewRelay, slurm: SlurmCluster, **settings: object) -> Rela
     return on_slurm(new_relay, slurm, slurm=section, relay=AT_ONCE, **settings)
 
 
+def started(relay: Relay, slots: int) -> subprocess.Popen[str]:
+    """Its controller, once every slot is held at step 10."""
+    controller = relay.spawn("start")
+    for slot in range(slots):
+        relay.wait_for_step(10, slot)
+    return controller
+
+
 def test_slots_share_jobs_and_each_step_is_done_once(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
     slurm = private_slurm(nodes=2)
     relay = packed(new_relay, slurm, total=40, slots=4, held_at=10)
-    controller = relay.spawn("start")
-    for slot in range(4):
-        relay.wait_for_step(10, slot)
+    controller = started(relay, 4)
     assert len(rows_of(slurm, relay)) == 2
     jobs = [claimed_in(relay, slot) for slot in range(4)]
     assert sorted(map(jobs.count, set(jobs))) == [2, 2]
@@ -63,9 +71,7 @@ def test_one_is_paused_and_the_other_goes_on_then_all_stop_and_go_on(
 ) -> None:
     slurm = private_slurm(nodes=1)
     relay = packed(new_relay, slurm, total=60, slots=2, held_at=10)
-    controller = relay.spawn("start")
-    for slot in range(2):
-        relay.wait_for_step(10, slot)
+    controller = started(relay, 2)
 
     assert relay.run("pause", "0").code == 0
     relay.wait_for((relay.attempt_dir(0, 0) / "exit.json").exists, "the end of slot 0's job")
@@ -85,9 +91,7 @@ def test_one_is_paused_and_the_other_goes_on_then_all_stop_and_go_on(
 def test_a_persons_scancel_saves_and_pauses_all_of_the_job(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
     slurm = private_slurm(nodes=1)
     relay = packed(new_relay, slurm, total=60, slots=2, held_at=10)
-    controller = relay.spawn("start")
-    for slot in range(2):
-        relay.wait_for_step(10, slot)
+    controller = started(relay, 2)
     [job] = rows_of(slurm, relay)
 
     slurm.ask("scancel", str(job.job_id))
@@ -103,9 +107,7 @@ def test_a_persons_scancel_saves_and_pauses_all_of_the_job(private_slurm: Privat
 def test_a_node_that_dies_ends_all_its_slots(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
     slurm = private_slurm(nodes=2, overrides={"SlurmdTimeout": "5"})
     relay = packed(new_relay, slurm, total=60, slots=2, held_at=10)
-    controller = relay.spawn("start")
-    for slot in range(2):
-        relay.wait_for_step(10, slot)
+    controller = started(relay, 2)
     [job] = rows_of(slurm, relay)
 
     slurm.kill_node(job.node)

@@ -18,7 +18,7 @@ PRODUCT_ENDS = {".py", ".c", ".h", ".js", ".css", ".html"}
 #: Room, as folders and files → the most lines of Python.
 ROOMS = {
     "anchorleg": 2_643,
-    "orchestrator/*.py": 3_292,
+    "orchestrator/*.py": 3_290,
     "orchestrator/decisions": 3_293,
     "orchestrator/run orchestrator/executors": 4_264,
     "orchestrator/hosts orchestrator/screens": 3_760,
@@ -34,8 +34,8 @@ ROOMS = {
     "trainer/demos": 1_583,
     "bench": 5_933,
 }
-MOST_LINES, MOST_FILES = 75_331, 425
-MOST_TEST_LINES = 67_983
+MOST_LINES, MOST_FILES = 75_329, 425
+MOST_TEST_LINES = 67_985
 #: Files below 60 lines, without those that only say what a folder is.
 SMALL, MOST_SMALL = 60, 40
 #: `monkeypatch.setattr` in the unit tests of each package.

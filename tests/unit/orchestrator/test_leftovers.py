@@ -1,4 +1,4 @@
-"""`clean` and `status --disk`: what a run folder takes, and what of it may go."""
+"""`clean` and `status --disk`: what a run folder takes, and what may be removed."""
 
 from __future__ import annotations
 
