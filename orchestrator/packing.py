@@ -90,7 +90,10 @@ class Pack:
         count = len(self.places)
         cores = self.cores[place::count] or self.cores
         gpus = self.gpus[place::count] or ([self.gpus[place % len(self.gpus)]] if self.gpus else [])
-        env = {**self.environ, "ANCHORLEG_JOB_ID": f"{self.environ['SLURM_JOB_ID']}.{number}"}
+        env = {
+            **self.environ,
+            "ANCHORLEG_JOB_ID": f"{self.environ.get('ANCHORLEG_JOB_ID') or self.environ['SLURM_JOB_ID']}.{number}",
+        }
         env["ANCHORLEG_END_TIME"] = str(int(self.ends_at))
         if gpus:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)

@@ -104,6 +104,9 @@ class SlurmSection(Section):
     constraint: Word | None = Field(None, description="Required node features.")
     exclude: Word | None = Field(None, description="Nodes to avoid.")
     max_jobs: int | None = Field(None, ge=1, description="Maximum number of your jobs at once, including other work.")
+    clusters: list[Annotated[str, StringConstraints(pattern=r"^[\w-]+$")]] = Field(
+        [], max_length=8, description="Clusters of the site that jobs may go to, to the one that starts them first."
+    )
     alternatives: list[AlternativeSection] = Field(
         [],
         max_length=8,
@@ -159,7 +162,7 @@ class SlurmSection(Section):
             "--requeue",
             "--no-requeue",
             "--array",
-            "--clusters",  # squeue and sacct ask the cluster of the controller alone
+            "--clusters",
         )
         for option in value:
             if not option.startswith("-"):

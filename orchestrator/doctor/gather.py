@@ -125,11 +125,14 @@ def slurm_facts(subject: Subject) -> SlurmFacts:
         return SlurmFacts(conf_missing=conf)  # every command would look for it for a minute
     if absent := tuple(name for name in COMMANDS if shutil.which(name, path=subject.env.get("PATH")) is None):
         return SlurmFacts(commands_missing=absent)
-    site, wanted = Site(subject.env), subject.config.slurm
+    wanted = subject.config.slurm
+    site = Site(subject.env, wanted.clusters)
     is_up, words = site.ping()
     if not is_up:
         return SlurmFacts(down=words or "no message")
-    executor = SlurmExecutor(subject.run_dir.jobs, subject.env, command_timeout_s=QUESTION_TIMEOUT_S)
+    executor = SlurmExecutor(
+        subject.run_dir.jobs, subject.env, clusters=wanted.clusters, command_timeout_s=QUESTION_TIMEOUT_S
+    )
     offered = executor.partitions()
     return SlurmFacts(
         partitions=offered.error if offered.error is not None else offered.rows,

@@ -104,7 +104,9 @@ def look_before_first_job(asked: StartRequest, out: Console, *, offer: bool) -> 
     if subject.executor != "slurm" or has_begun(asked.run_dir):
         return
     check_start(asked.config, "slurm")
-    told = SlurmExecutor(asked.run_dir.jobs, subject.env, command_timeout_s=SINFO_S).partitions()
+    told = SlurmExecutor(
+        asked.run_dir.jobs, subject.env, clusters=asked.config.slurm.clusters, command_timeout_s=SINFO_S
+    ).partitions()
     named = asked.config.slurm.partition is not None  # else the site may choose another one than its default
     found = partition(asked.config, SlurmFacts(partitions=told.rows), lasting=True) if named and told.rows else ()
     if problems := [f"{one.found}: {one.advice}" for one in found if one.level is Level.PROBLEM]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orchestrator.executors.base import Frozen, SubmitOutcome, Uncertain
-from orchestrator.executors.slurm import Answer, NoAnswer, folder_options, run_command, scrubbed
+from orchestrator.executors.slurm import Answer, NoAnswer, folder_options, on_clusters, run_command, scrubbed
 from orchestrator.executors.slurm_text import own_words, possible_ids, read_submission, told_duration_s
 
 #: A person waits for each answer. Slurm's own patience is MessageTimeout, 10 s by default.
@@ -47,9 +47,12 @@ class SubmitCheck(Frozen):
 
 
 class Site:
-    """One user's view of a Slurm site, with `env` (PATH, SLURM_CONF, …) as the controller's commands have it."""
+    """One user's view of a Slurm site, with `env` (PATH, SLURM_CONF, …) as the controller's commands have it. Limits are
+    those of the first of `clusters`.
+    """
 
-    def __init__(self, env: Mapping[str, str]) -> None:
+    def __init__(self, env: Mapping[str, str], clusters: Sequence[str] = ()) -> None:
+        self._clusters = clusters
         self._env = {**scrubbed(env), "LC_ALL": "C"}  # a person reads the times
 
     def ping(self) -> tuple[bool, str]:
@@ -64,7 +67,7 @@ class Site:
 
     def limits(self, account: str | None, partition: str | None, qos: str | None) -> SiteLimits:
         """How many jobs the user may have on this cluster, from sacctmgr. Many sites do not say."""
-        settings = self._ask(["scontrol", "show", "config"])
+        settings = self._ask(["scontrol", *on_clusters(self._clusters[:1]), "show", "config"])
         told = "" if isinstance(settings, NoAnswer) else settings.stdout
         cluster = re.search(r"^ClusterName\s*=\s*(\S+)", told, re.MULTILINE)
         user = [f"user={pwd.getpwuid(os.getuid()).pw_name}", *([f"cluster={cluster[1]}"] if cluster else [])]
@@ -86,7 +89,9 @@ class Site:
 
     def would_take(self, script: Path) -> SubmitCheck:
         """`sbatch --test-only`: all of Slurm's checks of a job script, and no job (a job id is used up)."""
-        answer = self._ask(["sbatch", "--test-only", *folder_options(str(script.parent)), str(script)])
+        answer = self._ask(
+            ["sbatch", *on_clusters(self._clusters), "--test-only", *folder_options(str(script.parent)), str(script)]
+        )
         if isinstance(answer, NoAnswer):
             return SubmitCheck(outcome=Uncertain(why=answer.why), words=answer.why)
         words = own_words(answer.stderr) or own_words(answer.stdout)

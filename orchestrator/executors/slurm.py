@@ -93,7 +93,8 @@ Answer = subprocess.CompletedProcess[str] | NoAnswer
 class SlurmExecutor:
     """The jobs of one run, known by their work folder below `jobs_dir` (absolute).
 
-    Args: `env`: the recorded environment (PATH, SLURM_CONF, …). `user_id`: whose jobs to look at.
+    Args: `env`: the recorded environment (PATH, SLURM_CONF, …). `clusters`: of a site with several, where jobs may go;
+    a job's id names its cluster then, as sbatch does: `17;west`. `user_id`: whose jobs to look at.
     """
 
     name = "slurm"
@@ -105,6 +106,7 @@ class SlurmExecutor:
         jobs_dir: Path,
         env: Mapping[str, str],
         *,
+        clusters: Sequence[str] = (),
         submit_grace_s: float = SUBMIT_GRACE_S,
         command_timeout_s: float = COMMAND_TIMEOUT_S,
         user_id: int | None = None,
@@ -116,27 +118,33 @@ class SlurmExecutor:
         self._submit_env = scrubbed(env)
         self._env = {**self._submit_env, **FOR_READING}
         self._timeout_s = command_timeout_s
+        self._clusters = tuple(clusters)
         self._user = str(os.getuid() if user_id is None else user_id)
         self._clock = clock
         self._min_job_age_s: float | None = None
 
     def submit(self, request: JobRequest) -> SubmitOutcome:
         """`sbatch`, once. The work folder is the submission's name in the queue and in the history."""
-        options = folder_options(request.job_dir)
+        options, clusters = folder_options(request.job_dir), self._clusters
         if request.after:
-            options.append(f"--dependency=afterany:{request.after}")
+            number, _, cluster = request.after.partition(";")
+            options.append(f"--dependency=afterany:{number}")
+            clusters = (cluster,) if cluster else clusters  # a job waits for one of its own cluster only
         if request.exclude:
             options.append(f"--exclude={','.join(request.exclude)}")
         place = self._soonest(request)
         options += request.places[place] if request.places else ()
-        command = ["sbatch", "--parsable", *options, request.script]
+        command = ["sbatch", *on_clusters(clusters), "--parsable", *options, request.script]
         answer = run_command(command, self._submit_env, self._timeout_s)
         if isinstance(answer, NoAnswer):
             if not answer.started:
                 return SubmitRefused(kind="temporary", words=answer.why)
             return Uncertain(why=answer.why, silent=True)
         outcome = read_submission(answer.returncode, answer.stdout, answer.stderr)
-        return outcome.model_copy(update={"place": place}) if isinstance(outcome, Submitted) else outcome
+        if not isinstance(outcome, Submitted):
+            return outcome
+        job_id = outcome.job_id if self._clusters else outcome.job_id.partition(";")[0]
+        return outcome.model_copy(update={"place": place, "job_id": job_id})
 
     def is_free(self, request: JobRequest, place: int) -> bool:
         """Whether `sbatch --test-only` expects the job to begin at once in another of its places than `place`."""
@@ -154,7 +162,7 @@ class SlurmExecutor:
         """When Slurm expects to start it there (unix seconds); None: never, or it does not say."""
         exclude = [f"--exclude={','.join(request.exclude)}"] if request.exclude else []
         options = [*folder_options(request.job_dir), *exclude, *request.places[place]]
-        answer = self._run("sbatch", "--test-only", *options, request.script)
+        answer = self._run("sbatch", *on_clusters(self._clusters), "--test-only", *options, request.script)
         if isinstance(answer, NoAnswer) or answer.returncode != 0:
             return None
         return expected_start(answer.stderr)
@@ -168,16 +176,19 @@ class SlurmExecutor:
         those in partitions that are hidden, or closed to the user's groups by now (`-a`).
         """
         asked_at = self._clock()
-        answer = self._run("squeue", "-a", "-r", "-t", "all", "-u", self._user, *SQUEUE_OPTIONS)
-        if isinstance(answer, NoAnswer):
-            return Poll(at=asked_at, error=answer.why)
-        if answer.returncode != 0:
-            return Poll(at=asked_at, error=_complaint("squeue", answer))
-        try:
-            # -a shows of a federation's jobs those, too, that began on another cluster: that is no end.
-            rows = tuple(row for row in parse_squeue(answer.stdout) if row.raw_state != "REVOKED")
-        except UnreadableError as error:
-            return Poll(at=asked_at, error=str(error))
+        rows: list[JobRow] = []
+        for cluster in self._clusters or ("",):
+            answer = self._ask("squeue", cluster, "-a", "-r", "-t", "all", "-u", self._user, *SQUEUE_OPTIONS)
+            if isinstance(answer, NoAnswer):
+                return Poll(at=asked_at, error=answer.why)
+            if answer.returncode != 0:
+                return Poll(at=asked_at, error=_complaint("squeue", answer))
+            try:
+                # -a shows of a federation's jobs those, too, that began on another cluster: that is no end.
+                found = (row for row in parse_squeue(answer.stdout) if row.raw_state != "REVOKED")
+            except UnreadableError as error:
+                return Poll(at=asked_at, error=str(error))
+            rows += (_on(row, cluster) for row in found)
         live = sum(row.state is not JobState.ENDED for row in rows)
         ours, elsewhere = self._ours(rows)
         others = live - sum(row.state is not JobState.ENDED for row in ours)
@@ -188,21 +199,23 @@ class SlurmExecutor:
         asked_at = self._clock()
         # Relative to the machine's own now: a time of day would be read in the reader's time zone.
         age_s = max(0, math.ceil(asked_at - since + CLOCK_SLACK_S))
-        command = ["sacct", "-X", "-u", self._user, "-S", f"now-{age_s}", *SACCT_OPTIONS]
         path = self._env.get("PATH")
         if shutil.which("sacct", path=path) is None and shutil.which("squeue", path=path) is not None:
             return Accounting(at=asked_at, status="disabled", error="there is no sacct on PATH")
-        answer = self._run(*command)
-        if isinstance(answer, NoAnswer):
-            return Accounting(at=asked_at, status="blind", error=answer.why)
-        if accounting_is_disabled(answer.stderr):
-            return Accounting(at=asked_at, status="disabled")
-        if answer.returncode != 0:
-            return Accounting(at=asked_at, status="blind", error=_complaint("sacct", answer))
-        try:
-            return Accounting(at=asked_at, status="ok", rows=self._ours(parse_sacct(answer.stdout))[0])
-        except UnreadableError as error:
-            return Accounting(at=asked_at, status="blind", error=str(error))
+        rows: list[JobRow] = []
+        for cluster in self._clusters or ("",):
+            answer = self._ask("sacct", cluster, "-X", "-u", self._user, "-S", f"now-{age_s}", *SACCT_OPTIONS)
+            if isinstance(answer, NoAnswer):
+                return Accounting(at=asked_at, status="blind", error=answer.why)
+            if accounting_is_disabled(answer.stderr):
+                return Accounting(at=asked_at, status="disabled")
+            if answer.returncode != 0:
+                return Accounting(at=asked_at, status="blind", error=_complaint("sacct", answer))
+            try:
+                rows += (_on(row, cluster) for row in parse_sacct(answer.stdout))
+            except UnreadableError as error:
+                return Accounting(at=asked_at, status="blind", error=str(error))
+        return Accounting(at=asked_at, status="ok", rows=self._ours(rows)[0])
 
     def wake(self, job_ids: list[str]) -> str | None:
         """SIGUSR2 to the batch process of each job that runs, and to nothing else of it."""
@@ -214,17 +227,21 @@ class SlurmExecutor:
         return self._scancel(job_ids, *(["--state=PENDING"] if waiting else []))
 
     def forget_after_s(self) -> float:
-        """The site's MinJobAge, asked once; its default while the controller does not answer."""
+        """The site's MinJobAge, asked once; its default while a controller does not answer."""
         if self._min_job_age_s is None:
-            answer = self._run("scontrol", "show", "config")
-            if not isinstance(answer, NoAnswer) and answer.returncode == 0:
+            found = []
+            for cluster in self._clusters or ("",):
+                answer = self._ask("scontrol", cluster, "show", "config")
+                if isinstance(answer, NoAnswer) or answer.returncode != 0:
+                    return DEFAULT_MIN_JOB_AGE_S
                 # 0 means that nothing is ever purged; then the default is as safe as any other.
-                self._min_job_age_s = parse_min_job_age_s(answer.stdout) or DEFAULT_MIN_JOB_AGE_S
-        return DEFAULT_MIN_JOB_AGE_S if self._min_job_age_s is None else self._min_job_age_s
+                found.append(parse_min_job_age_s(answer.stdout) or DEFAULT_MIN_JOB_AGE_S)
+            self._min_job_age_s = max(found)
+        return self._min_job_age_s
 
     def partitions(self, *, hidden: bool = True) -> Partitions:
         """What `sinfo` offers. `hidden`: also those that are hidden, or closed to the user's groups."""
-        answer = self._run("sinfo", *(["-a"] if hidden else []), "-e", *SINFO_OPTIONS)
+        answer = self._run("sinfo", *on_clusters(self._clusters), *(["-a"] if hidden else []), "-e", *SINFO_OPTIONS)
         if isinstance(answer, NoAnswer):
             return Partitions(error=answer.why)
         if answer.returncode != 0:
@@ -236,16 +253,19 @@ class SlurmExecutor:
 
     def _scancel(self, job_ids: Sequence[str], *options: str) -> str | None:
         complaints = []
-        for first in range(0, len(job_ids), IDS_A_COMMAND):
-            answer = self._run("scancel", *options, *job_ids[first : first + IDS_A_COMMAND])
-            if isinstance(answer, NoAnswer):
-                complaints.append(answer.why)
-                break  # the rest would wait as long each, and the lease must be kept; they are asked again
-            if complaint := cancel_complaint(answer.stderr):
-                complaints.append(complaint)
+        parts = [job_id.partition(";") for job_id in job_ids]
+        for cluster in dict.fromkeys(part[2] for part in parts):
+            ids = [part[0] for part in parts if part[2] == cluster]
+            for first in range(0, len(ids), IDS_A_COMMAND):
+                answer = self._ask("scancel", cluster, *options, *ids[first : first + IDS_A_COMMAND])
+                if isinstance(answer, NoAnswer):
+                    complaints.append(answer.why)
+                    break  # the rest would wait as long each, and the lease must be kept; they are asked again
+                if complaint := cancel_complaint(answer.stderr):
+                    complaints.append(complaint)
         return "; ".join(complaints) or None
 
-    def _ours(self, rows: tuple[JobRow, ...]) -> tuple[tuple[JobRow, ...], tuple[JobRow, ...]]:
+    def _ours(self, rows: Sequence[JobRow]) -> tuple[tuple[JobRow, ...], tuple[JobRow, ...]]:
         """The run's: those below `jobs_dir` by their path, and those by whose token a folder is there."""
         base, names, found = str(self.jobs_dir), None, []
         for row in rows:
@@ -257,8 +277,20 @@ class SlurmExecutor:
                     found.append((row, f"{base}/{name}"))
         return jobs_of_run(found, is_same_folder)
 
+    def _ask(self, program: str, cluster: str, *words: str) -> Answer:
+        return self._run(program, *on_clusters([cluster] if cluster else []), *words)
+
     def _run(self, *command: str) -> Answer:
         return run_command(command, self._env, self._timeout_s)
+
+
+def on_clusters(clusters: Sequence[str]) -> list[str]:
+    """The option of each of Slurm's commands that names them; of several, sbatch takes the one that starts it first."""
+    return ["-M", ",".join(clusters)] if clusters else []
+
+
+def _on(row: JobRow, cluster: str) -> JobRow:
+    return row.model_copy(update={"job_id": f"{row.job_id};{cluster}"}) if cluster else row
 
 
 def folder_options(job_dir: str) -> list[str]:

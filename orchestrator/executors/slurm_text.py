@@ -60,7 +60,7 @@ _SINFO_ROW = _row_of(r"[^|\n]+", _TEXT, _TEXT, r"\d{1,9}\+?", r"\d{1,9}\+?", r"\
 _HEADER = re.compile(f"(?:[A-Za-z_]+{re.escape(MARK)}){{7,}}$", re.MULTILINE)
 #: Of an answer that is none.
 SHOWN_CHARS = 200
-_JOB_ID = re.compile(r"(\d+)(?:;\S+)?")
+_JOB_ID = re.compile(r"\d+(?:;\S+)?")
 _GPU = re.compile(r"gpu(?::([^:,()]+))?:(\d{1,9})(?:\([^)]*\))?(?=,|$)")
 _SPEAKER = re.compile(r"^(?:sbatch|scancel|squeue|sacct|sinfo|scontrol|sacctmgr): (?:error: |fatal: )?")
 _TO_START = re.compile(r"to start at (\d+)\s")
@@ -230,8 +230,10 @@ def read_submission(returncode: int, stdout: str, stderr: str) -> SubmitOutcome:
 
 
 def possible_ids(stdout: str) -> set[str]:
-    """The lines that may be what `sbatch --parsable` prints. A site's wrapper prints numbers, too."""
-    return {match[1] for line in stdout.splitlines() if (match := _JOB_ID.fullmatch(line.strip()))}
+    """The lines that may be what `sbatch --parsable` prints: `17`, or `17;west` of several clusters. A site's wrapper
+    prints numbers, too.
+    """
+    return {line.strip() for line in stdout.splitlines() if _JOB_ID.fullmatch(line.strip())}
 
 
 def expected_start(stderr: str) -> float | None:

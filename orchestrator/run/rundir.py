@@ -251,7 +251,8 @@ def make_executor(run: Run, run_dir: RunDir) -> Executor:
         from orchestrator.executors.packed import PACK, PackedExecutor
         from orchestrator.executors.slurm import SlurmExecutor
 
-        slurm, places = SlurmExecutor(run_dir.jobs, run.env), run.config.slurm.slots_per_job
+        places = run.config.slurm.slots_per_job
+        slurm = SlurmExecutor(run_dir.jobs, run.env, clusters=run.config.slurm.clusters)
         if places == 1 and not any(name.startswith(PACK) for name in run_dir.disk.names(run_dir.jobs)):
             return slurm
         return PackedExecutor(slurm, run_dir.jobs, places, run.config.slurm.time_limit)

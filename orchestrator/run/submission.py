@@ -111,8 +111,11 @@ def places_of(slurm: SlurmSection, raised: Raised | None = None) -> tuple[tuple[
 
 
 def setup_lines(slurm: SlurmSection) -> Raw:
-    """The user's lines of shell, behind what makes `module` known to them; nothing where there are none."""
-    return Raw(MODULES + "\n".join(slurm.setup) if slurm.setup else "")
+    """The job's whole id where there are several clusters, and the user's lines of shell, behind what makes `module`
+    known to them.
+    """
+    named = 'export ANCHORLEG_JOB_ID="$SLURM_JOB_ID;$SLURM_CLUSTER_NAME"\n' if slurm.clusters else ""
+    return Raw(named + (MODULES + "\n".join(slurm.setup) if slurm.setup else ""))
 
 
 def job_script(

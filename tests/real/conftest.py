@@ -42,7 +42,7 @@ def slurm(shared_slurm: SlurmCluster) -> Iterator[SlurmCluster]:
 def private_slurm() -> Iterator[PrivateSlurm]:
     """Starts clusters of the test's own: `private_slurm(nodes=2, overrides={"MinJobAge": "2"})`.
 
-    `accounting=True`: with slurmdbd (some 4 s to start), so that sacct answers.
+    `accounting=True`: with slurmdbd (some 4 s to start), so that sacct answers. `beside`: the second one of that site.
     """
     need("a real Slurm", missing_commands())
     with ExitStack() as stack:
@@ -54,10 +54,11 @@ def private_slurm() -> Iterator[PrivateSlurm]:
             gpus: int = 1,
             accounting: bool = False,
             overrides: Mapping[str, str] | None = None,
+            beside: SlurmCluster | None = None,
         ) -> SlurmCluster:
             need("a real Slurm with accounting", missing_commands(accounting=accounting))
             layout = Layout(nodes=nodes, cpus=cpus, gpus=gpus, accounting=accounting)
-            return stack.enter_context(throw_away(layout, overrides))
+            return stack.enter_context(throw_away(layout, overrides, beside))
 
         yield start
 

@@ -111,6 +111,30 @@ def test_a_job_is_shortened_to_end_before_a_maintenance_and_the_screens_say_so(
 
 
 @pytest.mark.long
+def test_a_job_is_shortened_to_fit_before_a_job_that_waits_for_the_whole_node(
+    private_slurm: PrivateSlurm, new_relay: NewRelay
+) -> None:
+    slurm = private_slurm(nodes=1, cpus=2)
+    half = slurm.submit("sleep 600", "--cpus-per-task=1", "--time=5")
+    slurm.wait_for_state(half, "RUNNING")
+    whole = slurm.submit("true", "--cpus-per-task=2", "--time=5")
+    limits = {"time_limit": "4:00:00", "time_min": "0:02:00"}
+    relay = on_slurm(new_relay, slurm, total=TOTAL, held_at=10, slurm=limits)
+    controller = relay.spawn("start")
+    relay.wait_for_step(10)
+    relay.wait_for(lambda: relay.status()["slots"][0]["shortened"], "a shortened job")
+    slot = relay.status()["slots"][0]
+    waiting = slurm.job(whole)
+
+    assert waiting is not None
+    assert waiting.state == "PENDING"
+    assert slot["ends_at"] - slot["started_at"] <= 300  # the hole in front of the one that waits
+    relay.release()
+    assert relay.ended(controller) == 0, relay.output()
+    relay.assert_exactly_once(TOTAL)
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("close", "words", "reopen"),
     [

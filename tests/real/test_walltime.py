@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from relay import NewRelay
 from slurm_cluster import SlurmCluster
+from slurm_relay import on_slurm, rows_of
 
 #: Slurm looks at limits every 30 s and signals up to 60 s early: with 2 minutes and a lead of 40 s the signal comes
 #: 20 to 50 s after the start, long before the job's own deadline at 80 s.
@@ -60,3 +61,21 @@ def test_a_program_that_does_not_listen_goes_on_from_the_checkpoint_that_it_had(
         assert counted == list(range(begun + 1, counted[-1] + 1))
         before = counted
     assert before[-1] == TOTAL
+
+
+@pytest.mark.slurm
+@pytest.mark.long
+def test_a_limit_that_the_site_lowers_while_the_job_runs_is_followed(slurm: SlurmCluster, new_relay: NewRelay) -> None:
+    relay = on_slurm(new_relay, slurm, total=60, held_at=20, lead_seconds=LEAD_S)
+    controller = relay.spawn("start")
+    relay.wait_for_step(20)
+    [row] = rows_of(slurm, relay)
+
+    slurm.ask("scontrol", "update", f"JobId={row.job_id}", f"TimeLimit={LIMIT_MINUTES}")
+    relay.wait_for(lambda: "0:02:00 of 0:30:00" in relay.status()["slots"][0]["shortened"], "the screens to say so")
+    relay.wait_for((relay.attempt_dir(0) / "exit.json").exists, "the hand-over")
+    relay.release()
+    assert relay.ended(controller) == 0, relay.output()
+
+    assert relay.asked()[0] == "SIGUSR2"
+    relay.assert_exactly_once(60)

@@ -102,7 +102,8 @@ def start_laptop() -> subprocess.Popen[bytes]:
     ip link add br1 type bridge; ip addr add 10.8.0.1/24 dev br1; ip link set br1 up
     echo 1 >/proc/sys/net/ipv4/ip_forward
     tc qdisc add dev br0 clsact
-    tc filter add dev br0 egress protocol ip prio 1 u32 match ip src 10.8.0.0/24 action ct commit nat src addr 10.9.0.1 pipe
+    tc filter add dev br0 egress protocol ip prio 1 u32 match ip src 10.8.0.0/24 \\
+        action ct commit nat src addr 10.9.0.1 pipe
     tc filter add dev br0 ingress protocol ip prio 1 matchall action ct nat pipe
     """)
     laptop = start_host("laptop", LAPTOP, "br1")

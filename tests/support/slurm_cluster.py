@@ -60,9 +60,12 @@ def missing_commands(*, accounting: bool = False) -> list[str]:
 
 
 class SlurmCluster:
-    """A cluster in `folder`. Partitions: `gpu` (default, no limit) and `short` (1 minute)."""
+    """A cluster in `folder`. Partitions: `gpu` (default, no limit) and `short` (1 minute). `beside`: another one, with
+    accounting, to which this one is the second of its site.
+    """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, beside: SlurmCluster | None = None) -> None:
+        self._beside = beside
         self.folder = folder.absolute()
         if len(str(self.folder)) > LONGEST_FOLDER:
             raise ValueError(f"{self.folder} is too long for Unix sockets: use a folder of at most {LONGEST_FOLDER}")
@@ -96,7 +99,8 @@ class SlurmCluster:
             site = self._write_configuration(layout, overrides or {})
             if guarded:
                 self._start_guard()
-            self._start_munged()
+            if self._beside is None:
+                self._start_munged()
             if layout.accounting:
                 self._start_accounting(site)
             self.start_controller()  # first: a slurmd that meets no slurmctld backs off for 1, 2, 4 … 60 s
@@ -218,7 +222,7 @@ class SlurmCluster:
     def start_controller(self) -> None:
         """Start slurmctld and wait until it answers."""
         self.daemons.start("slurmctld", [_where("slurmctld"), "-D", "-f", str(self.conf)])
-        port = next(int(line[14:]) for line in self.conf.read_text().splitlines() if line.startswith("SlurmctldPort="))
+        port = self.value_of("SlurmctldPort")
 
         def answers() -> bool:
             if self.daemons.pid("slurmctld") is None:
@@ -243,6 +247,11 @@ class SlurmCluster:
     def resume_controller(self) -> None:
         """SIGCONT after `suspend_controller`."""
         self.daemons.send("slurmctld", signal.SIGCONT)
+
+    def value_of(self, name: str) -> int:
+        """A number of its slurm.conf."""
+        lines = self.conf.read_text().splitlines()
+        return next(int(line.partition("=")[2]) for line in lines if line.startswith(f"{name}="))
 
     def start_node(self, node: str) -> None:
         """Start the slurmd of `n1`, `n2`, …; does not wait for its registration."""
@@ -275,7 +284,10 @@ class SlurmCluster:
     def _write_configuration(self, layout: Layout, overrides: Mapping[str, str]) -> Site:
         host = socket.gethostname().split(".")[0]
         user = pwd.getpwuid(os.geteuid()).pw_name
-        site = Site(self.folder, user, host, free_ports(2 + layout.nodes), os.geteuid() == 0)
+        ports, beside = free_ports(2 + layout.nodes), self._beside
+        if beside is not None:
+            ports[1] = beside.value_of("AccountingStoragePort")
+        site = Site(self.folder, user, host, ports, os.geteuid() == 0, beside.folder if beside else None)
         for number in range(layout.gpus):
             (self.folder / "dev" / f"nvidia{number}").symlink_to("/dev/null")
         (self.folder / "gres.conf").write_text(gres_conf(layout, site))
@@ -284,11 +296,13 @@ class SlurmCluster:
         return site
 
     def _start_accounting(self, site: Site) -> None:
-        self.accounting.start(port=site.ports[1], host=site.host, munge_socket=site.munge_socket)
-        wait_for(lambda: listens(site.ports[1]), "slurmdbd to listen")
-        self.ask("sacctmgr", "-i", "add", "cluster", "test")
-        self.ask("sacctmgr", "-i", "add", "account", ACCOUNT, "Cluster=test")
-        self.ask("sacctmgr", "-i", "add", "user", site.user, f"Account={ACCOUNT}", "Cluster=test")
+        if self._beside is None:
+            self.accounting.start(port=site.ports[1], host=site.host, munge_socket=site.munge_socket)
+            wait_for(lambda: listens(site.ports[1]), "slurmdbd to listen")
+        where = f"Cluster={site.name}"
+        self.ask("sacctmgr", "-i", "add", "cluster", site.name)
+        self.ask("sacctmgr", "-i", "add", "account", ACCOUNT, where)
+        self.ask("sacctmgr", "-i", "add", "user", site.user, f"Account={ACCOUNT}", where)
 
     def _start_munged(self) -> None:
         folder = self.folder / "munge"
@@ -334,9 +348,11 @@ PrivateSlurm = Callable[..., SlurmCluster]
 
 
 @contextlib.contextmanager
-def throw_away(layout: Layout = Layout(), overrides: Mapping[str, str] | None = None) -> Iterator[SlurmCluster]:
+def throw_away(
+    layout: Layout = Layout(), overrides: Mapping[str, str] | None = None, beside: SlurmCluster | None = None
+) -> Iterator[SlurmCluster]:
     """A guarded cluster in a temporary folder, removed at the end."""
-    cluster = SlurmCluster(Path(tempfile.mkdtemp(prefix="anchorleg-slurm-")))
+    cluster = SlurmCluster(Path(tempfile.mkdtemp(prefix="anchorleg-slurm-")), beside)
     try:
         cluster.start(layout, overrides, guarded=True)
         yield cluster

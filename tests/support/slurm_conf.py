@@ -33,18 +33,26 @@ class Layout:
 
 @dataclass(frozen=True)
 class Site:
-    """Where the cluster lives: folder, user and host name, ports (controller, slurmdbd, then one a node)."""
+    """Where the cluster lives: folder, user and host name, ports (controller, slurmdbd, then one a node). `beside`:
+    another cluster's folder, whose munge and slurmdbd this one uses.
+    """
 
     folder: Path
     user: str
     host: str
     ports: Sequence[int]
     is_root: bool
+    beside: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """The cluster's."""
+        return "second" if self.beside else "test"
 
     @property
     def munge_socket(self) -> Path:
         """Every Slurm command finds it through AuthInfo."""
-        return self.folder / "munge" / "socket"
+        return (self.beside or self.folder) / "munge" / "socket"
 
 
 def slurm_conf(layout: Layout, site: Site, overrides: Mapping[str, str] | None = None) -> str:
@@ -75,7 +83,7 @@ def gres_conf(layout: Layout, site: Site) -> str:
 def _values(site: Site) -> dict[str, str]:
     folder = site.folder
     return {
-        "ClusterName": "test",
+        "ClusterName": site.name,
         "SlurmctldHost": f"{site.host}(127.0.0.1)",
         "SlurmctldPort": str(site.ports[0]),
         "AuthType": "auth/munge",

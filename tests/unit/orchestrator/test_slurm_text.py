@@ -184,9 +184,11 @@ def test_the_history_tells_how_jobs_ended() -> None:
 # --- sbatch ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stdout", ["17;cluster2\n", "Welcome to Pegasus!\n17\n17\n", "17"])
-def test_the_id_is_found_beside_what_sites_add(stdout: str) -> None:
-    assert read_submission(0, stdout, "") == Submitted(job_id="17")
+@pytest.mark.parametrize(
+    ("stdout", "job_id"), [("17;west\n", "17;west"), ("Welcome to Pegasus!\n17\n17\n", "17"), ("17", "17")]
+)
+def test_the_id_is_found_beside_what_sites_add(stdout: str, job_id: str) -> None:
+    assert read_submission(0, stdout, "") == Submitted(job_id=job_id)
 
 
 KINDS = {
