@@ -47,7 +47,7 @@ class SubmitCheck(Frozen):
 
 
 class Site:
-    """One user's view of a Slurm site, with `env` (PATH, SLURM_CONF, …) as the controller's commands have it. Limits are
+    """One user's view of a Slurm site, with `env` (PATH, SLURM_CONF, …) as the controller has it. Limits are
     those of the first of `clusters`.
     """
 

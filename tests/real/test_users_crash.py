@@ -39,3 +39,15 @@ def test_killed_around_an_sbatch_each_attempt_is_one_job(new_relay: NewRelay, sl
     jobs = [parse_token(Path(row.work_dir).name) for row in ever(slurm, relay)]
     assert jobs
     assert len(set(jobs)) == len(jobs), jobs
+
+
+@pytest.mark.parametrize("share", [3, 6])
+def test_killed_at_calls_while_slots_share_jobs_that_may_go_to_two_places(
+    new_relay: NewRelay, slurm: SlurmCluster, share: int
+) -> None:
+    together = {"slots_per_job": 2, "cpus_per_task": 2, "alternatives": [{"time_limit": "20"}]}
+    relay = on_slurm(new_relay, slurm, total=24, slots=2, training={"max_runtime_seconds": 0.6}, slurm=together)
+
+    places = killed_at(relay, share, EVERY)
+
+    assert len(places) >= 10
