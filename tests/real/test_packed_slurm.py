@@ -53,13 +53,16 @@ def test_a_slot_that_ends_makes_room_in_its_job_for_the_next(private_slurm: Priv
     slurm = private_slurm(nodes=1)
     relay = packed(
         new_relay, slurm, slots=3, section={"max_jobs": 1}, command=["python3", "./count.py", "@{total}"],
-        params={"total": 20}, slot_overrides={"0": {"total": 200}}, pace_s=0.1,
+        params={"total": 20}, slot_overrides={"0": {"total": 60}}, held_at=20,
     )  # fmt: skip
+    controller = relay.spawn("start")
+    relay.wait_for(
+        lambda: [slot["state"] for slot in relay.status()["slots"]][1:] == ["finished"] * 2, "the short ones"
+    )
+    relay.release()
 
-    done = relay.run("start")
-
-    assert done.code == 0, done.words
-    relay.assert_exactly_once(200, 0)
+    assert relay.ended(controller) == 0, relay.output()
+    relay.assert_exactly_once(60, 0)
     relay.assert_exactly_once(20, 1)
     relay.assert_exactly_once(20, 2)
     assert len({claimed_in(relay, slot) for slot in range(3)}) == 1

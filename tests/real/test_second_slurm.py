@@ -27,7 +27,7 @@ def test_the_relay_holds_on_another_slurm() -> None:
     same = {folder: str(folder) for folder in (Path(sys.base_prefix), venv, ROOT)}
     path = f"PATH={venv}/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     files = [f"tests/real/test_{name}.py" for name in FILES]
-    pytest_words = ["python", "-m", "pytest", "-q", "-n2", "-m", "slurm", "-k", UNLESS, "-p", "no:cacheprovider"]
+    pytest_words = ["python", "-m", "pytest", "-q", "-rs", "-n2", "-m", "slurm", "-k", UNLESS, "-p", "no:cacheprovider"]
     words = [path, "LANG=C.UTF-8", "OMP_NUM_THREADS=1", "env", "-C", str(ROOT), *pytest_words, *files]
     done = subprocess.run(entering(root, same, words), capture_output=True, text=True, timeout=LONG_S, check=False)
     version = subprocess.run(

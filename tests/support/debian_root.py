@@ -30,7 +30,7 @@ root=$1; shift
 for each in proc sys dev dev/pts; do mount --bind "/$each" "$root/$each"; done
 mount -t tmpfs tmpfs "$root/run"; mount -t tmpfs tmpfs "$root/tmp"
 while [ "$1" != -- ]; do mkdir -p "$root$2"; mount --bind "$1" "$root$2"; shift 2; done; shift
-chroot "$root" env -i HOME=/tmp TMPDIR=/dev/shm "$@"; exit $?
+chroot "$root" env -i HOME=/tmp "$@"; exit $?
 """
 
 
@@ -38,7 +38,7 @@ def debian_root() -> Path:
     """The root folder; the first time it takes two minutes and the network. Skips the test where it cannot be made."""
     missing = [name for name in ("mmdebstrap", "unshare", "chroot") if shutil.which(name) is None]
     need("a second Debian", missing if os.geteuid() == 0 else [*missing, "root"])
-    digest = hashlib.sha256(Path(__file__).read_bytes() + LOCK.read_bytes()).hexdigest()[:12]
+    digest = hashlib.sha256(f"{PYTHON} {PACKAGES}".encode() + LOCK.read_bytes()).hexdigest()[:12]
     root = ROOT / "build" / f"{SUITE}-{digest}"
     with alone(root.name):
         if not root.exists():

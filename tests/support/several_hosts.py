@@ -41,7 +41,11 @@ class Guest:
         boot = f"mount -t proc proc /proc; exec python3 /checkout/tests/support/guest_agent.py {options}"
         kernel = ["root=/dev/root", "rootfstype=hostfs", "rootflags=/", "rw", "mem=1500M", "quiet"]
         console = ["con0=fd:0,fd:1", "con=null", "ssl=null", "init=/bin/sh", "--", "-c", f'"{boot}"']
-        words = entering(debian_root(), {ROOT: "/checkout", out: "/mnt"}, ["/usr/bin/linux.uml", *kernel, *console])
+        words = entering(
+            debian_root(),
+            {ROOT: "/checkout", out: "/mnt"},
+            ["TMPDIR=/dev/shm", "/usr/bin/linux.uml", *kernel, *console],
+        )
         self._kernel = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         threading.Thread(target=self._listen, daemon=True).start()
 
