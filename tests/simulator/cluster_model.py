@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from job_model import Run
 
 from orchestrator.executors.base import Accounting, JobRow, JobState, Poll
+from orchestrator.executors.packed import LEFT
 
 if TYPE_CHECKING:
     from world import World
@@ -30,7 +31,9 @@ LAUNCH_FAILED = "launch failed requeued held"
 
 
 class SimJob:
-    """One job of the run, as slurmctld has it. `ends_at` and all other times: true seconds."""
+    """One job of the run, as slurmctld has it. `ends_at` and all other times: true seconds. `pack`: where slots share
+    jobs, those that live and die with it.
+    """
 
     def __init__(self, job_id: str, job_dir: str, token: str, place: tuple[int, int], at: float) -> None:
         self.job_id = job_id
@@ -55,6 +58,7 @@ class SimJob:
         self.lost_end = False
         self.shown: JobRow | None = None
         self.followers: list[SimJob] = []
+        self.pack = [self]
 
     @property
     def run(self) -> Run | None:
@@ -123,6 +127,9 @@ class Cluster:
         job.behind = spec.get("behind", job.attempt - 1)
         job.accept_visible_at = now + world.history_lag_s()
         job.eligible_at = now + world.queue_wait_s()
+        if (mate := self._with_room()) is not None:
+            job.pack, job.eligible_at = mate.pack, max(now, mate.eligible_at)
+            job.pack.append(job)
         self.table[job.job_id] = job
         self.records.append(job)
         self.accepted.append(job)
@@ -131,6 +138,23 @@ class Cluster:
             job.reason = "Dependency"
         world.timeline.at(job.eligible_at, lambda: self.try_start(job))
         return job
+
+    def _with_room(self) -> SimJob | None:
+        """A job of several slots that one more may share."""
+        profile, now = self.world.profile, self.world.timeline.now
+        for job in self.live() if profile.packs > 1 else ():
+            left_s = job.ends_at - now if job.raw_state == "RUNNING" else profile.walltime_s
+            is_there = job.raw_state == "PENDING" or (job.raw_state == "RUNNING" and self._lives(job.node))
+            if is_there and left_s >= LEFT * profile.walltime_s and len(self.sharing(job)) < profile.packs:
+                return job
+        return None
+
+    def _lives(self, node: str) -> bool:
+        return self.nodes[node].up and not self.nodes[node].dead
+
+    def sharing(self, job: SimJob) -> list[SimJob]:
+        """What lives of its pack, it included."""
+        return [one for one in job.pack if not one.over]
 
     def _new_id(self) -> str:
         while True:
@@ -180,8 +204,10 @@ class Cluster:
         if first := [run for run in job.runs if run.alive and run.node == node.name]:
             self._refuse(job, node, first[0])
             return
+        mate = next((one for one in self.sharing(job) if one.raw_state == "RUNNING" and self._lives(one.node)), None)
+        node = node if mate is None else self.nodes[mate.node]
         job.node, job.started_at = node.name, now
-        job.ends_at = now + self.world.profile.walltime_s
+        job.ends_at = now + self.world.profile.walltime_s if mate is None else mate.ends_at
         job.change("RUNNING")
         self._pids += 1
         run = Run(self.world, job, node.name, self._pids)

@@ -72,6 +72,7 @@ class Profile:
     bad_checkpoint: float = 0.0
     first_id_again: int = 10**6
     places: bool = False
+    packs: int = 1
     fates: dict[str, float] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)
 
@@ -106,6 +107,7 @@ class Profile:
             drawn["host"] = "jobs"
         drawn["rates"] |= {name: rate * some(1.5, 0.7) for name, rate in LATER_FAULTS_A_DAY.items()}
         drawn["places"] = rng.random() < 0.5
+        drawn["packs"] = rng.choice((1, 2, 4))
         return cls(seed=seed, **{**drawn, **fixed})  # type: ignore[arg-type]
 
     @classmethod

@@ -233,7 +233,8 @@ class Faults:
 
     def _preempt(self) -> None:
         if (job := self._job("RUNNING")) is not None:
-            self.world.cluster.end_by_force(job, job.run, "PREEMPTED")
+            for each in self.world.cluster.sharing(job):
+                self.world.cluster.end_by_force(each, each.run, "PREEMPTED")
 
     def _node_full(self) -> None:
         name = self.world.rng.choice(list(self.world.cluster.nodes))
@@ -294,7 +295,8 @@ class Faults:
         job = self._job("RUNNING") or self._job("PENDING")
         if job is not None and self.world.cluster.controller_is == "up":
             self.world.timeline.tell(f"the user: scancel {job.job_id}")
-            self.world.cluster.end_by_force(job, job.run, "CANCELLED by 1000")
+            for each in self.world.cluster.sharing(job):
+                self.world.cluster.end_by_force(each, each.run, "CANCELLED by 1000")
             self.world.timeline.after(KILL_WAIT_S + self.world.rng.uniform(900.0, 8 * 3600.0), self.world.user_starts)
 
     def _user_stops(self) -> None:
