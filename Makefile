@@ -70,9 +70,9 @@ lock:
 	echo mkdocs-material | uv pip compile - $(UNIVERSAL) -c $(VENV)/all.lock --generate-hashes -o requirements/docs.lock
 
 # Figures and their page go to bench/out/, which git ignores. `make bench REPLACE=1` replaces the committed ones.
-# bench/hour.py takes seven hours, and bench/mutants.py measures the tests: they are run by themselves. What fails is
-# named at the end, and the page is made of the others.
-BY_HAND := bench/figures.py bench/hour.py bench/mutants.py bench/report.py
+# bench/hour.py takes seven hours, bench/faults.py one, and bench/mutants.py measures the tests: they are run by
+# themselves. What fails is named at the end, and the page is made of the others.
+BY_HAND := bench/faults.py bench/figures.py bench/hour.py bench/mutants.py bench/report.py
 
 bench: $(TESTED)
 	bash tests/real/install.sh

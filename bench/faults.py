@@ -4,7 +4,8 @@
 all four ways at once: a run of ours, a chain of jobs that were queued together (`--dependency=singleton`), submitit's
 `checkpoint`, Lightning's requeue. Then the fault strikes. From the programs' logs: steps done again (what was lost),
 seconds in which two of them ran side by side, seconds in which none did, and how often a person had to type something,
-because the work was not done and no job of that way was left. Writes faults.csv; about twenty minutes.
+because the work was not done and no job of that way was left. Writes faults.csv; it takes more than an hour, because
+Slurm lets a requeued job wait for two minutes. submitit is installed into bench/out/submitit.
 """
 
 from __future__ import annotations
@@ -32,8 +33,10 @@ from slurm_cluster import SlurmCluster, throw_away  # noqa: E402
 from slurm_conf import Layout  # noqa: E402
 
 TOYS = ROOT / "bench" / "toys"
-#: Half a minute of steps; three and a half, where a walltime of two minutes must come in between.
-STEPS, MANY_STEPS = 600, 4200
+SUBMITIT = ROOT / "bench" / "out" / "submitit"
+#: So that no way is done when the slowest begins; more where a walltime of two minutes must
+#: come in between.
+STEPS, MANY_STEPS = 2000, 4200
 #: The fault strikes when all have come so far: behind a checkpoint, and before the next.
 STRIKE_AT = 150
 CHAIN_JOBS = 8
@@ -68,8 +71,9 @@ class Way:
 
     def sh(self, *words: str, **more: str) -> int:
         """A command of that person; its exit code."""
-        log = open(self.folder / "typed.log", "a")  # noqa: SIM115 - the command's, which may go on behind us
-        return subprocess.run(words, cwd=self.folder, env={**self.env, **more}, stdout=log, stderr=log).returncode
+        with open(self.folder / "typed.log", "a") as log:
+            env = {**self.env, **more}
+            return subprocess.run(words, cwd=self.folder, env=env, stdout=log, stderr=log, check=False).returncode
 
     def log(self) -> list[tuple[float, int, int]]:
         """(time, process, step) of every step so far."""
@@ -109,7 +113,7 @@ class Ours(Way):
 
     name = "Anchorleg"
 
-    def type(self) -> None:
+    def type(self) -> None:  # noqa: D102 - see Way
         config = {
             "run_name": "run", "executor": "slurm", "poll_seconds": 1, "lead_seconds": 10,
             "slurm": {"time_limit": str(self.minutes), "gpus": 0, "cpus_per_task": 1, "mem": "500M"},
@@ -128,7 +132,7 @@ class Chain(Way):
 
     name = "singleton chain"
 
-    def type(self) -> None:
+    def type(self) -> None:  # noqa: D102
         script = self.folder / "job.sh"
         run = f"exec {sys.executable} {TOYS / 'kept.py'} {self.folder} {self.total}\n"
         script.write_text(f"{PYTHON_JOB.format(minutes=self.minutes)}#SBATCH --signal=B:USR2@10\n{run}")
@@ -142,7 +146,7 @@ class Submitit(Way):
 
     name = "submitit"
 
-    def type(self) -> None:
+    def type(self) -> None:  # noqa: D102
         words = (
             f"import sys; sys.path.insert(0, {str(TOYS)!r})\nimport submitit\nfrom kept import Kept\n"
             f"to = submitit.AutoExecutor(folder={str(self.folder)!r}, cluster='slurm', slurm_max_num_timeout=20)\n"
@@ -150,8 +154,9 @@ class Submitit(Way):
             f" slurm_signal_delay_s=10, slurm_additional_parameters={{'chdir': {str(self.folder)!r}}})\n"
             f"print(to.submit(Kept({str(self.folder)!r}, {self.total})).job_id)\n"
         )
-        if self.sh(sys.executable, "-c", words, PYTHONPATH=str(TOYS)):
-            self.sh(sys.executable, "-c", words, PYTHONPATH=str(TOYS))
+        path = f"{TOYS}:{SUBMITIT}"
+        if self.sh(sys.executable, "-c", words, PYTHONPATH=path):
+            self.sh(sys.executable, "-c", words, PYTHONPATH=path)
 
 
 class Lightning(Way):
@@ -159,7 +164,7 @@ class Lightning(Way):
 
     name = "Lightning"
 
-    def type(self) -> None:
+    def type(self) -> None:  # noqa: D102
         script = self.folder / "job.sh"
         run = f"srun {sys.executable} {TOYS / 'kept_lightning.py'} {self.folder} {self.total}\n"
         script.write_text(f"{PYTHON_JOB.format(minutes=self.minutes)}#SBATCH --signal=USR2@10\n{run}")
@@ -189,7 +194,7 @@ def wait(seconds: float) -> None:
         time.sleep(0.1)
 
 
-def preempted(cluster: SlurmCluster, ways: list[Way]) -> None:
+def preempted(cluster: SlurmCluster, _ways: list[Way]) -> None:
     cluster.submit("sleep 15", "--partition=urgent", f"--nodes={NODES}", "--exclusive", "--time=1")
 
 
@@ -203,7 +208,7 @@ def node_dies(cluster: SlurmCluster, ways: list[Way]) -> None:
         cluster.start_node(node)
 
 
-def out_of_memory(cluster: SlurmCluster, ways: list[Way]) -> None:
+def out_of_memory(_cluster: SlurmCluster, ways: list[Way]) -> None:
     kill(programs_of(ways))
 
 
@@ -214,7 +219,7 @@ def slurmctld_killed(cluster: SlurmCluster, ways: list[Way]) -> None:
     cluster.start_controller()
 
 
-def full_disk(cluster: SlurmCluster, ways: list[Way]) -> None:
+def full_disk(_cluster: SlurmCluster, ways: list[Way]) -> None:
     hog = ways[0].folder.parent / "hog"
     with contextlib.suppress(OSError), open(hog, "wb", buffering=0) as file:
         while True:
@@ -223,12 +228,10 @@ def full_disk(cluster: SlurmCluster, ways: list[Way]) -> None:
     hog.unlink()
 
 
-def controller_killed(cluster: SlurmCluster, ways: list[Way]) -> None:
-    found = subprocess.run(["pgrep", "-f", f"orchestrator.*{ways[0].folder}"], capture_output=True, text=True).stdout
-    owner = json.loads(
-        max((ways[0].folder / "runs/run/lease").glob("[0-9]*"), key=lambda p: p.stat().st_mtime).read_text()
-    )
-    kill([owner["process"]["pid"], *map(int, found.split()[:0])])
+def controller_killed(_cluster: SlurmCluster, ways: list[Way]) -> None:
+    leases = (ways[0].folder / "runs/run/lease").glob("[0-9]*")
+    newest = max((path for path in leases if path.name.isdigit()), key=lambda path: int(path.name))
+    kill([json.loads(newest.read_text())["process"]["pid"]])
 
 
 def requeued(cluster: SlurmCluster, ways: list[Way]) -> None:
@@ -238,7 +241,7 @@ def requeued(cluster: SlurmCluster, ways: list[Way]) -> None:
                 cluster.run("scontrol", "requeue", str(row.job_id))
 
 
-def nothing(cluster: SlurmCluster, ways: list[Way]) -> None:
+def nothing(_cluster: SlurmCluster, _ways: list[Way]) -> None:
     """It struck before, or does by itself."""
 
 
@@ -318,7 +321,9 @@ def play(fault: str) -> list[list[object]]:
 
 def main() -> None:
     """Play, print, write."""
-    asked = sys.argv[1:] or list(FAULTS)
+    asked = [word for word in sys.argv[1:] if word != "--replace"] or list(FAULTS)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--upgrade", "--target", str(SUBMITIT), "submitit"]
+    subprocess.run(pip, check=True)
     rows = []
     for fault in asked:
         rows += play(fault)

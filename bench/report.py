@@ -72,7 +72,7 @@ def ratios(name: str, find: Callable[[str], Path] = figures.committed) -> str:
         sys.exit(f"the page asks for {name}, and bench/report.toml has no such table")
     lines, used = [], {}
     for row in SPEC["tables"][name]:
-        given = {key: {**row[key]} for key in ("a", "b") if key in row}
+        given = {key: {**where} for key, where in row.items() if isinstance(where, dict)}
         paths = {key: find(where.pop("of")) for key, where in given.items()}
         used.update({path.stem: path for path in paths.values()})
         try:

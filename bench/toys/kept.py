@@ -1,4 +1,4 @@
-"""A program that is kept going by any of four ways: 20 steps a second, each noted in a log, saved every 100 and on a signal.
+"""A program to be kept going: 20 steps a second, each noted in a log, saved every 100 and on a signal.
 
 `python kept.py FOLDER TOTAL`: under Anchorleg (its variables say so), or as a job of a chain. As `Kept` it is what
 submitit calls again. Standard library only.
@@ -21,6 +21,7 @@ class Kept:
         self.folder, self.total, self.asked = Path(folder), total, False
 
     def __call__(self):
+        """From the newest checkpoint on; how far it came."""
         at = os.environ.get("ANCHORLEG_ATTEMPT_DIR")
         self.saves = Path(at, "checkpoints") if at else self.folder / "checkpoints"
         self.saves.mkdir(parents=True, exist_ok=True)

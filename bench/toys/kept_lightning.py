@@ -22,17 +22,17 @@ class Toy(LightningModule):
         super().__init__()
         self.layer = torch.nn.Linear(1, 1)
 
-    def training_step(self, batch, _):
+    def training_step(self, batch, _):  # noqa: D102 - Lightning's
         return self.layer(batch).mean()
 
-    def configure_optimizers(self):
+    def configure_optimizers(self):  # noqa: D102
         return torch.optim.SGD(self.parameters(), lr=0.01)
 
 
 class Log(Callback):
     """A line a step, as kept.py's."""
 
-    def on_train_batch_end(self, trainer, *_):
+    def on_train_batch_end(self, trainer, *_):  # noqa: D102
         time.sleep(PACE_S)
         with open(folder / "log", "a") as log:
             log.write(f"{time.time():.3f} {os.getpid()} {trainer.global_step}\n")

@@ -278,7 +278,7 @@ def made_again(
     An event for each. `check` is called before: a run that is gone, or another owner's, is left alone. Errors: OSError.
     """
     found: list[dict[str, Any]] = []
-    names, slots = run_dir.disk.names(run_dir.jobs), run_dir.disk.names(run_dir.path / "slots")
+    names, slots = set(run_dir.disk.names(run_dir.jobs)), set(run_dir.disk.names(run_dir.path / "slots"))
     for slot in ledger.slots:
         for attempt in slot.attempts if slot.occupied else ():
             # What another machine wrote may not show yet.

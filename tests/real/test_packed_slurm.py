@@ -56,6 +56,7 @@ def test_a_slot_that_ends_makes_room_in_its_job_for_the_next(private_slurm: Priv
         params={"total": 20}, slot_overrides={"0": {"total": 60}}, held_at=20,
     )  # fmt: skip
     controller = relay.spawn("start")
+    relay.wait_for_step(20)
     relay.wait_for(
         lambda: [slot["state"] for slot in relay.status()["slots"]][1:] == ["finished"] * 2, "the short ones"
     )

@@ -15,13 +15,14 @@ from needs import need
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCK = ROOT / "requirements" / "base.lock"
-#: Slurm 24.11 and Python 3.13; this machine's tests run on Debian 12's 22.05 and on their own Python.
-SUITE, PYTHON = "trixie", "3.13"
-PACKAGES = (
-    "slurmctld,slurmd,slurm-client,munge,procps,cron,kmod,git,faketime,"  # Slurm, and what the tests start beside it
-    "libssl3t64,libffi8,libsqlite3-0,libreadline8t64,libbz2-1.0,"  # this machine's Python
-    "user-mode-linux,nfs-kernel-server,nfs-common,rpcbind,iproute2,nftables,python3,openssh-server,rsync"  # a guest
-)
+#: Slurm, what the tests start beside it, and what this machine's Python is linked with.
+SLURM = (
+    "slurmctld,slurmd,slurm-client,munge,procps,cron,git,"
+    "libssl3t64,libffi8,libsqlite3-0,libreadline8t64,libbz2-1.0"
+)  # fmt: skip
+#: A guest kernel and its hosts, with a Python of their own.
+GUEST = "user-mode-linux,kmod,nfs-kernel-server,nfs-common,rpcbind,iproute2,faketime,python3,openssh-server,rsync"
+GUEST_PYTHON = "3.13"
 #: Where the base install of the root's own Python lies.
 SITE = "/site"
 #: A folder of this machine under another name inside, and what runs there. With the last process all ends.
@@ -34,31 +35,32 @@ chroot "$root" env -i HOME=/tmp "$@"; exit $?
 """
 
 
-def debian_root() -> Path:
+def debian_root(suite: str = "trixie", packages: str = f"{SLURM},{GUEST}") -> Path:
     """The root folder; the first time it takes two minutes and the network. Skips the test where it cannot be made."""
     missing = [name for name in ("mmdebstrap", "unshare", "chroot") if shutil.which(name) is None]
     need("a second Debian", missing if os.geteuid() == 0 else [*missing, "root"])
-    digest = hashlib.sha256(f"{PYTHON} {PACKAGES}".encode() + LOCK.read_bytes()).hexdigest()[:12]
-    root = ROOT / "build" / f"{SUITE}-{digest}"
+    digest = hashlib.sha256(f"{GUEST_PYTHON} {packages}".encode() + LOCK.read_bytes()).hexdigest()[:12]
+    root = ROOT / "build" / f"{suite}-{digest}"
     with alone(root.name):
         if not root.exists():
-            _make(root)
+            _make(root, suite, packages)
     return root
 
 
-def _make(root: Path) -> None:
+def _make(root: Path, suite: str, packages: str) -> None:
     new = root.with_name(f"{root.name}.new")
     shutil.rmtree(new, ignore_errors=True)
     new.parent.mkdir(exist_ok=True)
     paths = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "locale", "man")]
-    options = [*paths, "--dpkgopt=force-unsafe-io", '--aptopt=Acquire::Languages "none"', f"--include={PACKAGES}"]
-    run = ["mmdebstrap", "--quiet", "--mode=root", "--variant=minbase", *options, SUITE, str(new)]
+    options = [*paths, "--dpkgopt=force-unsafe-io", '--aptopt=Acquire::Languages "none"', f"--include={packages}"]
+    run = ["mmdebstrap", "--quiet", "--mode=root", "--variant=minbase", *options, suite, str(new)]
     subprocess.run(run, check=True, timeout=LONG_S)
     shutil.copy("/etc/hosts", new / "etc")  # else slurmctld cannot resolve its host
-    (new / "usr/lib/modules").symlink_to("uml/modules")
-    wheels = ["--only-binary=:all:", "--python-version", PYTHON, "--target", f"{new}{SITE}"]
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", *wheels, "-r", str(LOCK)]
-    subprocess.run(pip, check=True, timeout=LONG_S)
+    if GUEST in packages:
+        (new / "usr/lib/modules").symlink_to("uml/modules")
+        wheels = ["--only-binary=:all:", "--python-version", GUEST_PYTHON, "--target", f"{new}{SITE}"]
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", *wheels, "-r", str(LOCK)]
+        subprocess.run(pip, check=True, timeout=LONG_S)
     new.rename(root)
 
 
