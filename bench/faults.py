@@ -5,7 +5,7 @@ all four ways at once: a run of ours, a chain of jobs that were queued together 
 `checkpoint`, Lightning's requeue. Then the fault strikes. From the programs' logs: steps done again (what was lost),
 seconds in which two of them ran side by side, seconds in which none did, and how often a person had to type something,
 because the work was not done and no job of that way was left. Writes faults.csv; it takes more than an hour, because
-Slurm lets a requeued job wait for two minutes. submitit is installed into bench/out/submitit.
+Slurm lets a requeued job wait for two minutes. submitit is installed into a temporary folder.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from slurm_cluster import SlurmCluster, throw_away  # noqa: E402
 from slurm_conf import Layout  # noqa: E402
 
 TOYS = ROOT / "bench" / "toys"
-SUBMITIT = ROOT / "bench" / "out" / "submitit"
+SUBMITIT = Path(tempfile.gettempdir()) / "anchorleg-bench-submitit"
 #: So that no way is done when the slowest begins; more where a walltime of two minutes must
 #: come in between.
 STEPS, MANY_STEPS = 2000, 4200
