@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -78,8 +79,8 @@ class Way:
     def log(self) -> list[tuple[float, int, int]]:
         """(time, process, step) of every step so far."""
         with contextlib.suppress(FileNotFoundError):
-            words = [line.split() for line in (self.folder / "log").read_text().splitlines()]
-            return sorted((float(w[0]), int(w[1]), int(w[2])) for w in words if len(w) == 3)
+            found = re.findall(r"^(\d+\.\d{3}) (\d+) (\d+)$", (self.folder / "log").read_text(), re.MULTILINE)
+            return sorted((float(at), int(pid), int(step)) for at, pid, step in found)
         return []
 
     def jobs(self) -> list[str]:
@@ -214,7 +215,7 @@ def out_of_memory(_cluster: SlurmCluster, ways: list[Way]) -> None:
 
 def slurmctld_killed(cluster: SlurmCluster, ways: list[Way]) -> None:
     cluster.kill_controller()
-    kill(programs_of(ways)[:1])  # a job of ours ends meanwhile; the others' would be lost with theirs
+    kill(programs_of(ways))  # what ends meanwhile
     wait(15)
     cluster.start_controller()
 

@@ -32,7 +32,7 @@ ROOMS = {
     "trainer/sharing trainer/actors trainer/live": 4_996,
     "trainer/config": 2_457,
     "trainer/demos": 1_583,
-    "bench": 6_399,
+    "bench": 6_400,
 }
 MOST_LINES, MOST_FILES = 75_383, 425
 MOST_TEST_LINES = 68_731
