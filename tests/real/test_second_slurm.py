@@ -17,7 +17,7 @@ pytestmark = pytest.mark.long
 ASKED = ("slurm_executor", "relay_slurm", "alternatives_slurm")
 #: Debian 13 has Slurm 24.11; the other one's grows older with the time.
 WORLDS = {
-    "trixie": (*ASKED, "slurm_cluster", "packed_slurm", "walltime", "faults_nodes", "doctor_slurm"),
+    "trixie": (*ASKED, "packed_slurm", "walltime", "faults_nodes", "doctor_slurm"),
     "forky": ASKED,
 }
 #: They have no database for slurmdbd.

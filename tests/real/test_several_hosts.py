@@ -64,7 +64,8 @@ def test_a_node_loses_the_network_while_its_job_works(guest: Guest) -> None:
     guest.cut(node)
     run.wait_for(lambda slots: (slots[0]["attempt"], slots[0]["step"]) == (1, 30), "the next attempt elsewhere")
     assert guest.ask("login", "squeue", "-ho", "%N").split() == [{"n1": "n2", "n2": "n1"}[node]]
-    assert programs(guest) == 2  # the first one lives on, where nobody sees it
+    said = f"{run.folder}/runs/toy/slots/0/attempts/0/exit.json"
+    assert guest.run("login", "test", "-e", said).returncode == 1  # nobody can know whether the first one lives on
     guest.cut(node, cut=False)
     guest.wait_for(lambda: programs(guest) == 1, "the end of the program that was cut off")
     run.release()
