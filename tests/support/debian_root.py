@@ -52,7 +52,9 @@ def _make(root: Path, suite: str, packages: str) -> None:
     shutil.rmtree(new, ignore_errors=True)
     new.parent.mkdir(exist_ok=True)
     paths = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "locale", "man")]
-    options = [*paths, "--dpkgopt=force-unsafe-io", '--aptopt=Acquire::Languages "none"', f"--include={packages}"]
+    # A mirror may be older than its lists say that they are good for.
+    apt = ['--aptopt=Acquire::Languages "none"', '--aptopt=Acquire::Check-Valid-Until "false"']
+    options = [*paths, *apt, "--dpkgopt=force-unsafe-io", f"--include={packages}"]
     run = ["mmdebstrap", "--quiet", "--mode=root", "--variant=minbase", *options, suite, str(new)]
     subprocess.run(run, check=True, timeout=LONG_S)
     shutil.copy("/etc/hosts", new / "etc")  # else slurmctld cannot resolve its host
