@@ -102,8 +102,12 @@ def send_probe(subject: Subject, *, wait_s: float, say: Say, longest_s: int | No
         shutil.rmtree(folder, ignore_errors=True)
         result.error = f"the probe's folder cannot be made in {parent}: {error}"
         return result
-    kind: type[SlurmExecutor | LocalExecutor] = SlurmExecutor if subject.executor == "slurm" else LocalExecutor
-    pursuit = Pursuit(kind(folder / "jobs", dict(subject.env)), Path(request.job_dir), result, wait_s, say)
+    jobs, env = folder / "jobs", dict(subject.env)
+    on_slurm = subject.executor == "slurm"
+    executor = (
+        SlurmExecutor(jobs, env, clusters=subject.config.slurm.clusters) if on_slurm else LocalExecutor(jobs, env)
+    )
+    pursuit = Pursuit(executor, Path(request.job_dir), result, wait_s, say)
     with _terminated_is_interrupted():
         try:
             result.error = pursuit.follow(request)

@@ -17,6 +17,7 @@ SMALLEST = {
     "controller_cpu": "2",
     "diagnosing": "1",
     "encoders": "1",
+    "faults": "preemption",
     "first_hour": "--small",
     "frames": "1",
     "goodput": "1",

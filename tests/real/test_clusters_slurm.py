@@ -26,6 +26,8 @@ def test_each_job_goes_to_the_cluster_that_starts_it_first(private_slurm: Privat
     first, second = two_clusters(private_slurm)
     limits = {"clusters": ["test", "second"]}
     relay = on_slurm(new_relay, first, total=TOTAL, held_at=10, slots=2, slurm=limits)
+    probed = relay.run("doctor", "--probe")
+    assert "ran on n1" in probed.out, probed.out + probed.words
     controller = relay.spawn("start")
     for slot in (0, 1):
         relay.wait_for_step(10, slot)

@@ -71,9 +71,9 @@ class Guest:
         assert done.returncode == 0, f"{host}: {' '.join(words)}: {done.returncode}: {done.stdout}{done.stderr}"
         return done.stdout
 
-    def wait_for(self, condition: object, what: str) -> None:
+    def wait_for(self, condition: object, what: str, timeout_s: float = PATIENCE_S) -> None:
         """Wait for anything. Errors: TimeoutError with the console's last lines."""
-        wait_for(condition, what, said=lambda: "\n".join(self._said))  # type: ignore[arg-type]
+        wait_for(condition, what, timeout_s, lambda: "\n".join(self._said))  # type: ignore[arg-type]
 
     def cut(self, host: str, *, cut: bool = True) -> None:
         """Pull a host's cable, or put it in again."""
@@ -89,7 +89,7 @@ class Guest:
         self._kernel.wait()
 
     def _answer(self) -> str:
-        self.wait_for(lambda: self._answers or self._kernel.poll() is not None, "the guest's answer")
+        self.wait_for(lambda: self._answers or self._kernel.poll() is not None, "the guest's answer", ANSWER_S)
         if not self._answers:
             raise RuntimeError("the guest died:\n" + "\n".join(self._said))
         return self._answers.popleft()

@@ -22,7 +22,7 @@ ROOMS = {
     "orchestrator/decisions": 3_293,
     "orchestrator/run orchestrator/executors": 4_307,
     "orchestrator/hosts orchestrator/screens": 3_760,
-    "orchestrator/doctor orchestrator/commands orchestrator/integrations": 2_899,
+    "orchestrator/doctor orchestrator/commands orchestrator/integrations": 2_903,
     "syncd": 11_166,
     "viewer": 4_701,
     "trainer/envs": 6_847,
@@ -34,8 +34,8 @@ ROOMS = {
     "trainer/demos": 1_583,
     "bench": 6_400,
 }
-MOST_LINES, MOST_FILES = 75_383, 425
-MOST_TEST_LINES = 68_734
+MOST_LINES, MOST_FILES = 75_387, 425
+MOST_TEST_LINES = 68_737
 #: Files below 60 lines, without those that only say what a folder is.
 SMALL, MOST_SMALL = 60, 40
 #: `monkeypatch.setattr` in the unit tests of each package.
