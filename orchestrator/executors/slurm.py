@@ -4,8 +4,9 @@
 `trainer.machine.launching`.)
 
 It runs Slurm's own commands, as a user would, and never more often than it is asked: one `squeue` for everything (or
-for each cluster), one `sacct` only on request. Every command has a time limit and an environment without the variables that would change
-what it does or prints. An outage is an answer (`Poll.error`, `Accounting.status`, `Uncertain`), not an exception.
+for each cluster), one `sacct` only on request. Every command has a time limit and an environment without the variables
+that would change what it does or prints. An outage is an answer (`Poll.error`, `Accounting.status`, `Uncertain`), not
+an exception.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ ROOMS = {
     "anchorleg": 2_643,
     "orchestrator/*.py": 3_296,
     "orchestrator/decisions": 3_293,
-    "orchestrator/run orchestrator/executors": 4_307,
+    "orchestrator/run orchestrator/executors": 4_308,
     "orchestrator/hosts orchestrator/screens": 3_760,
     "orchestrator/doctor orchestrator/commands orchestrator/integrations": 2_903,
     "syncd": 11_166,
@@ -34,7 +34,7 @@ ROOMS = {
     "trainer/demos": 1_583,
     "bench": 6_400,
 }
-MOST_LINES, MOST_FILES = 75_387, 425
+MOST_LINES, MOST_FILES = 75_388, 425
 MOST_TEST_LINES = 68_737
 #: Files below 60 lines, without those that only say what a folder is.
 SMALL, MOST_SMALL = 60, 40
