@@ -35,8 +35,7 @@ from slurm_conf import Layout  # noqa: E402
 
 TOYS = ROOT / "bench" / "toys"
 SUBMITIT = Path(tempfile.gettempdir()) / "anchorleg-bench-submitit"
-#: So that no way is done when the slowest begins; more where a walltime of two minutes must
-#: come in between.
+#: So that no way is done when the slowest begins; more where a walltime of two minutes must come in between.
 STEPS, MANY_STEPS = 2000, 4200
 #: The fault strikes when all have come so far: behind a checkpoint, and before the next.
 STRIKE_AT = 150
@@ -75,6 +74,17 @@ class Way:
         with open(self.folder / "typed.log", "a") as log:
             env = {**self.env, **more}
             return subprocess.run(words, cwd=self.folder, env=env, stdout=log, stderr=log, check=False).returncode
+
+    def insist(self, *words: str, **more: str) -> None:
+        """The same; where it says that it failed, the person types it again."""
+        if self.sh(*words, **more):
+            self.sh(*words, **more)
+
+    def script(self, run: str, signalled: str) -> str:
+        """The path of a job script that runs a command, with the signal before its end that is asked for."""
+        path = self.folder / "job.sh"
+        path.write_text(f"{PYTHON_JOB.format(minutes=self.minutes)}#SBATCH --signal={signalled}@10\n{run}\n")
+        return str(path)
 
     def log(self) -> list[tuple[float, int, int]]:
         """(time, process, step) of every step so far."""
@@ -134,12 +144,9 @@ class Chain(Way):
     name = "singleton chain"
 
     def type(self) -> None:  # noqa: D102
-        script = self.folder / "job.sh"
-        run = f"exec {sys.executable} {TOYS / 'kept.py'} {self.folder} {self.total}\n"
-        script.write_text(f"{PYTHON_JOB.format(minutes=self.minutes)}#SBATCH --signal=B:USR2@10\n{run}")
+        script = self.script(f"exec {sys.executable} {TOYS / 'kept.py'} {self.folder} {self.total}", "B:USR2")
         for _ in range(CHAIN_JOBS):
-            if self.sh("sbatch", "--dependency=singleton", "--job-name=chain", str(script)):
-                self.sh("sbatch", "--dependency=singleton", "--job-name=chain", str(script))  # it said that it failed
+            self.insist("sbatch", "--dependency=singleton", "--job-name=chain", script)
 
 
 class Submitit(Way):
@@ -155,9 +162,7 @@ class Submitit(Way):
             f" slurm_signal_delay_s=10, slurm_additional_parameters={{'chdir': {str(self.folder)!r}}})\n"
             f"print(to.submit(Kept({str(self.folder)!r}, {self.total})).job_id)\n"
         )
-        path = f"{TOYS}:{SUBMITIT}"
-        if self.sh(sys.executable, "-c", words, PYTHONPATH=path):
-            self.sh(sys.executable, "-c", words, PYTHONPATH=path)
+        self.insist(sys.executable, "-c", words, PYTHONPATH=f"{TOYS}:{SUBMITIT}")
 
 
 class Lightning(Way):
@@ -166,11 +171,8 @@ class Lightning(Way):
     name = "Lightning"
 
     def type(self) -> None:  # noqa: D102
-        script = self.folder / "job.sh"
-        run = f"srun {sys.executable} {TOYS / 'kept_lightning.py'} {self.folder} {self.total}\n"
-        script.write_text(f"{PYTHON_JOB.format(minutes=self.minutes)}#SBATCH --signal=USR2@10\n{run}")
-        if self.sh("sbatch", str(script)):
-            self.sh("sbatch", str(script))
+        run = f"srun {sys.executable} {TOYS / 'kept_lightning.py'} {self.folder} {self.total}"
+        self.insist("sbatch", self.script(run, "USR2"))
 
 
 WAYS = (Ours, Chain, Submitit, Lightning)
@@ -188,13 +190,6 @@ def kill(pids: list[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def wait(seconds: float) -> None:
-    """While the fault lasts."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        time.sleep(0.1)
-
-
 def preempted(cluster: SlurmCluster, _ways: list[Way]) -> None:
     cluster.submit("sleep 15", "--partition=urgent", f"--nodes={NODES}", "--exclusive", "--time=1")
 
@@ -204,7 +199,7 @@ def node_dies(cluster: SlurmCluster, ways: list[Way]) -> None:
     for node in nodes:
         cluster.kill_node(node)
     kill(programs_of(ways))
-    wait(30)
+    time.sleep(30)
     for node in nodes:
         cluster.start_node(node)
 
@@ -216,7 +211,7 @@ def out_of_memory(_cluster: SlurmCluster, ways: list[Way]) -> None:
 def slurmctld_killed(cluster: SlurmCluster, ways: list[Way]) -> None:
     cluster.kill_controller()
     kill(programs_of(ways))  # what ends meanwhile
-    wait(15)
+    time.sleep(15)
     cluster.start_controller()
 
 
@@ -225,7 +220,7 @@ def full_disk(_cluster: SlurmCluster, ways: list[Way]) -> None:
     with contextlib.suppress(OSError), open(hog, "wb", buffering=0) as file:
         while True:
             file.write(bytes(1 << 16))
-    wait(20)
+    time.sleep(20)
     hog.unlink()
 
 
@@ -306,7 +301,7 @@ def play(fault: str) -> list[list[object]]:
         seen = dict.fromkeys(ways, 0)
         struck = strike is nothing
         while not all(way.is_done() for way in ways) and time.time() - began_at < GIVE_UP_S:
-            wait(1)
+            time.sleep(1)
             if not struck and all(len(way.log()) >= STRIKE_AT for way in ways):
                 strike(cluster, ways)
                 struck = True

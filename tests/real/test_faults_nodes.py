@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from relay import NewRelay, Relay
@@ -88,6 +90,14 @@ def maintenance_is_over(slurm: SlurmCluster) -> None:
     slurm.ask("scontrol", "delete", "ReservationName=service")
 
 
+def shortened_by_slurm(relay: Relay) -> tuple[subprocess.Popen[str], dict[str, Any]]:
+    """The controller, and the slot as its screens tell it, once it runs in a job of less time."""
+    controller = relay.spawn("start")
+    relay.wait_for_step(10)
+    relay.wait_for(lambda: relay.status()["slots"][0]["shortened"], "a shortened job")
+    return controller, relay.status()["slots"][0]
+
+
 @pytest.mark.long
 def test_a_job_is_shortened_to_end_before_a_maintenance_and_the_screens_say_so(
     private_slurm: PrivateSlurm, new_relay: NewRelay
@@ -97,10 +107,7 @@ def test_a_job_is_shortened_to_end_before_a_maintenance_and_the_screens_say_so(
     slurm.ask("scontrol", "create", "reservation", "ReservationName=service", "Nodes=ALL", "Users=daemon", *times)
     limits = {"time_limit": "4:00:00", "time_min": "0:02:00"}
     relay = on_slurm(new_relay, slurm, total=TOTAL, held_at=10, slurm=limits)
-    controller = relay.spawn("start")
-    relay.wait_for_step(10)
-    relay.wait_for(lambda: relay.status()["slots"][0]["shortened"], "a shortened job")
-    slot = relay.status()["slots"][0]
+    controller, slot = shortened_by_slurm(relay)
     relay.release()
 
     assert 110 <= slot["ends_at"] - slot["started_at"] <= 300
@@ -120,10 +127,7 @@ def test_a_job_is_shortened_to_fit_before_a_job_that_waits_for_the_whole_node(
     whole = slurm.submit("true", "--cpus-per-task=2", "--time=5")
     limits = {"time_limit": "4:00:00", "time_min": "0:02:00"}
     relay = on_slurm(new_relay, slurm, total=TOTAL, held_at=10, slurm=limits)
-    controller = relay.spawn("start")
-    relay.wait_for_step(10)
-    relay.wait_for(lambda: relay.status()["slots"][0]["shortened"], "a shortened job")
-    slot = relay.status()["slots"][0]
+    controller, slot = shortened_by_slurm(relay)
     waiting = slurm.job(whole)
 
     assert waiting is not None

@@ -116,7 +116,7 @@ def test_a_laptop_behind_a_router_that_translates_addresses(guest: Guest) -> Non
         assert hashlib.md5((shared / file).read_bytes()).hexdigest() == digest, file
     assert any("/blobs/" in name for name in mirrored), mirrored
 
-    offer = f"from syncd.outbox import Outbox; Outbox(Path('/root/shared_weights')).offer('{RUN}', 0, b'segment')"
+    offer = f"from syncd.outbox import Outbox; Outbox(Path.home() / 'shared_weights').offer('{RUN}', 0, b'segment')"
     guest.ask("laptop", "python3", "-c", f"from pathlib import Path; {offer}")
     guest.ask("laptop", *syncd, "push")
     arrived = guest.ask("login", "find", f"{HOME}/shared", "-path", f"*anna*/new/{RUN}/0/*")

@@ -32,10 +32,10 @@ ROOMS = {
     "trainer/sharing trainer/actors trainer/live": 4_996,
     "trainer/config": 2_457,
     "trainer/demos": 1_583,
-    "bench": 6_400,
+    "bench": 6_395,
 }
 MOST_LINES, MOST_FILES = 75_388, 425
-MOST_TEST_LINES = 68_737
+MOST_TEST_LINES = 68_741
 #: Files below 60 lines, without those that only say what a folder is.
 SMALL, MOST_SMALL = 60, 40
 #: `monkeypatch.setattr` in the unit tests of each package.
