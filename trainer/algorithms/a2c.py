@@ -15,12 +15,14 @@ import torch
 from torch import Tensor
 
 from trainer.algorithms.base import Algorithm, Context, NetSize
-from trainer.algorithms.common.actor_critic import ActorCritic, sizes_of
+from trainer.algorithms.common.actor_critic import ActorCritic, choose_way, sizes_of
+from trainer.algorithms.common.compiled import CompiledActorCritic
 from trainer.algorithms.common.rollouts import Minibatch, Rollouts, normalised
 from trainer.config.algorithms import A2c
 from trainer.config.training import Training
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import I32, Actions, Obs, Spaces
+from trainer.nets.engine.plan import EnginePlan, doubles
 from trainer.nets.policy import PolicyNet
 from trainer.state import State
 
@@ -54,30 +56,40 @@ class A2C(Algorithm):
 
     def update(self) -> Tensor:
         settings, rollouts = self.settings, self.rollouts
-        measured = rollouts.mean_over_shards(self.gradients)
+        measured = rollouts.mean_over_shards(self.gradients, self.planned)
         self.nets.step(self.optimizer, rollouts.learning_rate(settings.learning_rate), settings.grad_clip)
         rollouts.advance(is_over=True)
         return measured
 
-    @torch.no_grad()
     def gradients(self, batch: Minibatch) -> Tensor:
         """Leave the gradients of policy_loss + value_coef · value_loss - entropy_coef · entropy in `nets.learned`.
 
         Returns `METRICS`, of the batch.
         """
-        settings, size = self.settings, len(batch.log_prob)
+        settings = self.settings
         now = self.nets.evaluate(batch.inputs, batch.action)
-        measured = {"entropy": now.policy.entropy.mean()}
-
         advantage = normalised(batch.advantage) if settings.normalise_advantage else batch.advantage
-        measured["policy_loss"] = -(now.policy.log_prob * advantage).mean()
-        by_log_prob = advantage / -size
+        policy_loss = -(now.log_prob * advantage).mean()
+        value_loss = (now.value - batch.returns).square().mean()
+        entropy = now.entropy.mean()
+        self.nets.backward(policy_loss + settings.value_coef * value_loss - settings.entropy_coef * entropy)
+        return self.metrics({"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}).detach()
 
-        error = now.value - batch.returns
-        measured["value_loss"] = error.square().mean()
-        by_value = (2 * settings.value_coef / size) * error
-        self.nets.backward(batch.inputs, now, by_log_prob, by_value, settings.entropy_coef / size)
-        return self.metrics(measured)
+    def planned(self, plan: EnginePlan, nets: CompiledActorCritic, batch: Minibatch) -> Tensor:
+        """`gradients` by the engine."""
+        settings, rows = self.settings, len(batch.returns)
+        measured = plan.sums(len(self.METRICS))
+        now = nets.evaluate(plan, batch.inputs, batch.action)
+        advantage = plan.column(batch.advantage)
+        if settings.normalise_advantage:
+            plan.add("standardise", (rows,), advantage)
+        by_log_prob, by_value = torch.zeros(rows), torch.zeros(rows)
+        plan.add("policy_gradient", (rows,), now.log_prob, advantage, by_log_prob, measured)
+        value = now.value, plan.column(batch.returns), doubles(settings.value_coef)
+        plan.add("squared_error", (rows,), *value, by_value, measured[1:])
+        plan.add("mean", (rows,), now.entropy, measured[2:])
+        nets.backward(plan, now, by_log_prob, by_value, settings.entropy_coef)
+        return measured
 
     def parts(self) -> Mapping[str, Any]:
         return self.nets.parts(self.optimizer)
@@ -87,8 +99,17 @@ class A2C(Algorithm):
 
     def load(self, state: State) -> None:
         super().load(state)
+        self.nets.forget()
         self.rollouts.load(state)
 
     @classmethod
     def sizes(cls, training: Training, spaces: Spaces) -> Sequence[NetSize]:
         return sizes_of(training, spaces, moments=1)
+
+    @classmethod
+    def choose_launch_mode(
+        cls, training: Training, spaces: Spaces, device: torch.device, recorded: str | None
+    ) -> tuple[str, str | None]:
+        """By the engine where nets are plain."""
+        found = choose_way(training, spaces, device, recorded)
+        return found or super().choose_launch_mode(training, spaces, device, recorded)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -23,16 +22,6 @@ _SHARE_OF_ENTROPY = 0.89
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_2 = math.log(2)
-
-
-@dataclass(frozen=True)
-class Derivatives:
-    """`log_prob` and `entropy` [B], and their derivatives by the outputs [B, P]."""
-
-    log_prob: Tensor
-    log_prob_by_outputs: Tensor
-    entropy: Tensor
-    entropy_by_outputs: Tensor
 
 
 class Distribution(ABC):
@@ -68,8 +57,8 @@ class Distribution(ABC):
     def mode(self, outputs: Tensor) -> Tensor:
         """The action that is taken where nothing is to be tried, bounded."""
 
-    def derivatives(self, outputs: Tensor, actions: Tensor) -> Derivatives:
-        """Of densities and entropies by `outputs`, for those that PPO and A2C learn by."""
+    def entropy(self, outputs: Tensor) -> Tensor:
+        """[B], for those that PPO and A2C learn by."""
         raise NotImplementedError
 
     def clip(self, actions: Tensor) -> Tensor:
@@ -142,16 +131,8 @@ class Normal(Distribution):
         log_std = outputs[..., self.size :]
         return self._density(log_std, (actions - self._mean(outputs)) * torch.exp(-log_std))
 
-    def derivatives(self, outputs: Tensor, actions: Tensor) -> Derivatives:
-        """With z = (action - mean) / std they are z / std and z² - 1; the entropy is the sum of log_std."""
-        mean, log_std = outputs.chunk(2, dim=-1)
-        inverse = torch.exp(-log_std)
-        noise = (actions - mean) * inverse
-        by_outputs = torch.cat([noise * inverse, noise.square() - 1], dim=-1)
-        entropy = outputs[..., self.size :].sum(-1) + self.size * (0.5 + _HALF_LOG_2PI)
-        entropy_by_outputs = torch.zeros_like(outputs)
-        entropy_by_outputs[:, self.size :] = 1.0
-        return Derivatives(self._density(log_std, noise), by_outputs, entropy, entropy_by_outputs)
+    def entropy(self, outputs: Tensor) -> Tensor:
+        return outputs[..., self.size :].sum(-1) + self.size * (0.5 + _HALF_LOG_2PI)
 
     def clip(self, actions: Tensor) -> Tensor:
         return actions.clamp(ACTION_LOW, ACTION_HIGH)
@@ -193,15 +174,9 @@ class Categorical(Distribution):
     def log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
         return torch.log_softmax(outputs, -1).gather(-1, actions.unsqueeze(-1)).squeeze(-1)
 
-    def derivatives(self, outputs: Tensor, actions: Tensor) -> Derivatives:
-        """With probabilities p and entropy H they are [chosen] - p, and -p (log p + H)."""
+    def entropy(self, outputs: Tensor) -> Tensor:
         log = torch.log_softmax(outputs, -1)
-        probability = log.exp()
-        entropy = -(probability * log).sum(-1)
-        chosen = actions.unsqueeze(-1)
-        by_outputs = (-probability).scatter_add_(-1, chosen, torch.ones_like(chosen, dtype=outputs.dtype))
-        entropy_by_outputs = -probability * (log + entropy.unsqueeze(-1))
-        return Derivatives(log.gather(-1, chosen).squeeze(-1), by_outputs, entropy, entropy_by_outputs)
+        return -(log.exp() * log).sum(-1)
 
     def mode(self, outputs: Tensor) -> Tensor:
         return outputs.argmax(-1)

@@ -60,6 +60,27 @@ def orthogonal(net: MLP, generator: torch.Generator, last: float, gain: float = 
             layer.bias.zero_()
 
 
+def flattened(nets: Sequence[MLP]) -> nn.Parameter:
+    """The numbers of plain `nets` of one shape, on one device, in one piece [P], into which they move: layer by layer,
+    of each the weights of all nets, then their biases. So are the gradients, in its `grad`.
+
+    An optimizer has one parameter then. A net that is moved to another device or deep-copied afterwards leaves it.
+    """
+    first = cast("nn.Linear", nets[0].layers[0]).weight
+    size = sum(parameter.numel() for net in nets for parameter in net.parameters())
+    flat = nn.Parameter(torch.empty(size, dtype=first.dtype, device=first.device), requires_grad=False)
+    flat.grad, at = torch.zeros_like(flat), 0
+    for layers in zip(*(cast("list[nn.Linear]", list(net.layers)) for net in nets), strict=True):
+        for name in ("weight", "bias"):
+            for parameter in (cast("nn.Parameter", getattr(layer, name)) for layer in layers):
+                end = at + parameter.numel()
+                window = flat.data[at:end].view(parameter.shape)
+                window.copy_(parameter.data)
+                parameter.data, parameter.grad = window, flat.grad[at:end].view(parameter.shape)
+                at = end
+    return flat
+
+
 class Trunk(nn.Module):
     """[B, inputs] → [B, outputs] between -1 and 1: linear, layer normalisation, tanh. It brings many features down to a
     few before plain layers (DrQ-v2, Yarats et al. 2021, arXiv 2107.09645).

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from trainer.algorithms.base import Context
+from trainer.algorithms.common.cuda_graph import ENGINE, KERNELS
 from trainer.buffers.rollout import Rollout
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.section import TrainingSection, resolve
@@ -37,14 +38,19 @@ def one_thread():
     torch.set_num_threads(1)
 
 
-def learner(name, spaces, **more):
+@pytest.fixture(params=[KERNELS, ENGINE])
+def way(request):
+    return request.param
+
+
+def learner(name, spaces, way=ENGINE, **more):
     section = TrainingSection(
         env="anchorleg_toys.points:Points",
         algorithm={"name": name, "rollout_steps": STEPS, "entropy_coef": 0.01, **more},
         num_envs=ENVS,
         network={"actor_hidden": (8, 7), "critic_hidden": (8,)},
     )
-    return find(ALGORITHMS, name)(Context(resolve(section), spaces, ENVS, CPU, None))
+    return find(ALGORITHMS, name)(Context(resolve(section), spaces, ENVS, CPU, None, way=way))
 
 
 def play(algorithm, spaces, rng, steps=STEPS):
@@ -124,11 +130,11 @@ def what_the_nets_said_while_they_played(algorithm, policy, critic):
 @pytest.mark.parametrize("shards", [1, 2])
 @pytest.mark.parametrize("kind", SPACES)
 @pytest.mark.parametrize("name", ["ppo", "a2c"])
-def test_updates_are_those_of_the_textbook(name, kind, shards):
+def test_updates_are_those_of_the_textbook(name, kind, shards, way):
     """Of several shards: each one's loss by torch, the mean of them, one step."""
     spaces = SPACES[kind]
     more = {"batch_size": 7 if shards == 1 else 6, "epochs": 3, "clip": 0.01} if name == "ppo" else {}
-    algorithm = learner(name, spaces, shards=shards, learning_rate=0.01, **more)
+    algorithm = learner(name, spaces, way, shards=shards, learning_rate=0.01, **more)
     policy, critic = copy.deepcopy(algorithm.policy), copy.deepcopy(algorithm.nets.critic)
     free = [policy.free] if kind == "box" else []
     learned = [*policy.body.parameters(), *critic.parameters(), *free]
@@ -158,14 +164,14 @@ def test_updates_are_those_of_the_textbook(name, kind, shards):
 
 
 @pytest.mark.parametrize("shards", [1, 2])
-def test_the_steps_that_show_that_it_went_too_far_are_not_learned_from(shards):
+def test_the_steps_that_show_that_it_went_too_far_are_not_learned_from(shards, way):
     """As stable-baselines3: it is seen before the step of the optimizer, and ends the rollout. Whoever goes on from
     before any update comes to the same.
     """
     spaces, more = SPACES["box"], {"learning_rate": 0.01, "batch_size": 8, "target_kl": 1e-3}
 
     def begun():
-        return learner("ppo", spaces, shards=shards, **more)
+        return learner("ppo", spaces, way, shards=shards, **more)
 
     algorithm, again = begun(), begun()
     play(algorithm, spaces, np.random.default_rng(0))

@@ -6,14 +6,15 @@ Shapes: B rows, I numbers that a net reads, P parameters of the distribution.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from trainer.algorithms.base import Context, NetSize
+from trainer.algorithms.common.compiled import CompiledActorCritic, choose_engine
+from trainer.algorithms.common.cuda_graph import ENGINE
 from trainer.algorithms.common.observations import EncoderInput
 from trainer.algorithms.common.optimizers import clip_gradients, in_groups, optimizer_step
 from trainer.algorithms.common.parts import count, torch_generator
@@ -21,9 +22,7 @@ from trainer.config.settings import OnPolicySettings
 from trainer.config.training import Training
 from trainer.envs.spaces import F32, I32, Box, Obs, Spaces
 from trainer.nets.critics import NetInputs, StateReader
-from trainer.nets.distributions import Derivatives
-from trainer.nets.fused import Stacked
-from trainer.nets.mlp import MLP, orthogonal
+from trainer.nets.mlp import MLP, flattened, orthogonal
 from trainer.nets.normalise import RunningMoments
 from trainer.nets.policy import PolicyNet, PolicySpec
 from trainer.streams import RandomStream
@@ -32,22 +31,16 @@ from trainer.streams import RandomStream
 _LAST_GAIN = 0.01
 
 
-@dataclass(frozen=True)
-class EvaluatedSteps:
-    """What both nets say of B rows (`value` [B]), and what the way back needs: the values of their layers."""
+class EvaluatedSteps(NamedTuple):
+    """What both nets say of B rows, [B] each: of the actions that were done, and of what is to come."""
 
-    policy: Derivatives
+    log_prob: Tensor
+    entropy: Tensor
     value: Tensor
-    actor_layers: Sequence[Tensor]
-    critic_layers: Sequence[Tensor]
 
 
 class ActorCritic:
-    """Both nets, all that is `learned` with them, and the scales of what is seen and paid: all that shards share.
-
-    Both nets are differentiated by hand (`trainer.nets.fused`), where torch records nothing, and what reads pictures by
-    torch.
-    """
+    """Both nets, all that is `learned` with them, and the scales of what is seen and paid: all that shards share."""
 
     def __init__(self, context: Context) -> None:
         training, spaces = context.training, context.spaces
@@ -58,13 +51,14 @@ class ActorCritic:
         )
         self.actor.to(self.device)
         self.critic.to(self.device)
-        self._actor_stack, self._critic_stack = Stacked([self.actor.body]), Stacked([self.critic])
+        flat = [flattened([self.actor.body]), flattened([self.critic])]
         free = [self.actor.free] if self.actor.distribution.free else []
         encoders = list(self.actor.encoders.parameters())
-        self.learned: list[nn.Parameter] = [self._actor_stack.flat, self._critic_stack.flat, *free, *encoders]
+        self.learned: list[nn.Parameter] = [*flat, *free, *encoders]
         self.groups = in_groups(self.learned, (encoders, training.network.encoder.lr_scale))
         self.encoder_input = EncoderInput(self.actor, reader, spaces, self.device, normalises=settings.normalise_obs)
         self.reward_moments = RunningMoments(1)
+        self.compiled = CompiledActorCritic(self.actor, self.critic) if context.way == ENGINE else None
 
     @property
     def policy(self) -> PolicyNet:
@@ -78,65 +72,62 @@ class ActorCritic:
         nets = {"policy": self.policy, "critic": self.critic}
         return {**nets, "adam.all": optimizer, "rewards": self.reward_moments, **moments}
 
+    @torch.no_grad()
     def outputs(self, seen: Obs, tasks: I32) -> Tensor:
         """[N, P] the policy's parameters, for scaled observations."""
-        reads, stack = self.encoder_input, self._actor_stack
         tasks_64 = tasks.astype(np.int64)
-        if not reads.encodes and stack.is_quick_for(len(tasks)):
-            return self.actor.with_free(torch.from_numpy(stack.forward_few(reads.actor_rows(seen, tasks_64))))
-        return self.actor.with_free(stack.forward(reads.inputs(seen, tasks_64).policy)[-1][0])
+        if self.compiled is not None:
+            rows = torch.from_numpy(self.encoder_input.actor_rows(seen, tasks_64))
+            return self.actor.with_free(self.compiled.outputs(self.compiled.actor, rows))
+        return self.actor.of_inputs(self.encoder_input.inputs(seen, tasks_64).policy)
 
     @torch.no_grad()
     def value(self, seen: Obs, tasks: I32) -> F32:
         """[N] what the critic thinks of scaled observations."""
-        reads, stack = self.encoder_input, self._critic_stack
         tasks_64 = tasks.astype(np.int64)
-        if not reads.encodes and stack.is_quick_for(len(tasks)):
-            return stack.forward_few(reads.critic_rows(seen, tasks_64))[:, 0]
-        values: F32 = stack.forward(reads.inputs(seen, tasks_64).critics)[-1][0, :, 0].cpu().numpy()
+        if self.compiled is not None:
+            rows = torch.from_numpy(self.encoder_input.critic_rows(seen, tasks_64))
+            return self.compiled.outputs(self.compiled.critic, rows)[:, 0].numpy()
+        values: F32 = self.critic(self.encoder_input.inputs(seen, tasks_64).critics)[:, 0].cpu().numpy()
         return values
 
+    @torch.no_grad()
     def log_prob_and_value(self, inputs: NetInputs, action: Tensor) -> tuple[Tensor, Tensor]:
         """([B] of `action`, [B])."""
-        outputs = self.actor.with_free(self._actor_stack.forward(inputs.policy)[-1][0])
-        log_prob = self.actor.distribution.log_prob(outputs, action)
-        return log_prob, self._critic_stack.forward(inputs.critics)[-1][0, :, 0]
+        if self.compiled is not None:
+            outputs = self.actor.with_free(self.compiled.outputs(self.compiled.actor, inputs.policy))
+            value = self.compiled.outputs(self.compiled.critic, inputs.critics)[:, 0]
+            return self.actor.distribution.log_prob(outputs, action), value
+        outputs = self.actor.of_inputs(inputs.policy)
+        return self.actor.distribution.log_prob(outputs, action), self.critic(inputs.critics)[:, 0]
 
     def evaluate(self, inputs: NetInputs, action: Tensor) -> EvaluatedSteps:
         """Of B rows in which `action` was done."""
-        actor_layers = self._actor_stack.forward(inputs.policy.detach())
-        critic_layers = self._critic_stack.forward(inputs.critics.detach())
-        outputs = self.actor.with_free(actor_layers[-1][0])
-        policy = self.actor.distribution.derivatives(outputs, action)
-        return EvaluatedSteps(policy, critic_layers[-1][0, :, 0], actor_layers, critic_layers)
+        outputs, distribution = self.actor.of_inputs(inputs.policy), self.actor.distribution
+        log_prob, entropy = distribution.log_prob(outputs, action), distribution.entropy(outputs)
+        return EvaluatedSteps(log_prob, entropy, self.critic(inputs.critics)[:, 0])
 
-    def backward(
-        self, inputs: NetInputs, now: EvaluatedSteps, by_log_prob: Tensor, by_value: Tensor, entropy_bonus: float
-    ) -> None:
-        """Leave the gradients of all that is learned: of a loss with these derivatives [B] by the log density and the
-        value of `now`, less `entropy_bonus` times the sum of its entropies.
-        """
-        by_outputs = by_log_prob.unsqueeze(-1) * now.policy.log_prob_by_outputs
-        if entropy_bonus:
-            by_outputs -= entropy_bonus * now.policy.entropy_by_outputs
-        free = self.actor.distribution.free
-        if free:
-            self.actor.free.grad = by_outputs[:, -free:].sum(0)
-            by_outputs = by_outputs[:, :-free]
-        reads = self.encoder_input.encodes
-        shared = reads and not self.encoder_input.reader.is_apart
-        by_inputs = self._actor_stack.backward(now.actor_layers, by_outputs.unsqueeze(0), to_inputs=reads)
-        by_shared = self._critic_stack.backward(now.critic_layers, by_value[None, :, None], to_inputs=shared)
-        if reads:
-            self.actor.encoders.zero_grad()
-            inputs.policy.backward((by_inputs + by_shared if shared else by_inputs)[0])  # type: ignore[no-untyped-call]
+    def backward(self, loss: Tensor) -> None:
+        """Leave the gradients of `loss` in all that is learned."""
+        for parameter in self.learned:
+            if parameter.grad is not None:
+                parameter.grad.zero_()
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    def forget(self) -> None:
+        """What is learned, and what the optimizer remembers, were loaded."""
+        if self.compiled is not None:
+            self.compiled.forget()
 
     def step(self, optimizer: torch.optim.Optimizer, learning_rate: float, grad_clip: float) -> None:
         """One optimizer step down the gradients that are there; 0 does not clip."""
-        if grad_clip:
-            clip_gradients(self.learned, grad_clip)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate * group["part"]
+        if self.compiled is not None:
+            self.compiled.step(optimizer, self.learned, grad_clip)
+            return
+        if grad_clip:
+            clip_gradients(self.learned, grad_clip)
         optimizer_step(optimizer)
 
 
@@ -155,6 +146,16 @@ def actor_and_critic(
         orthogonal(policy.body, init, _LAST_GAIN)
         orthogonal(critic, init, 1.0)
     return policy, reader, critic
+
+
+def choose_way(
+    training: Training, spaces: Spaces, device: torch.device, recorded: str | None
+) -> tuple[str, str | None] | None:
+    """As `Algorithm.choose_launch_mode`, on a CPU; None: elsewhere."""
+    if device.type != "cpu":
+        return None
+    actor = actor_and_critic(training, spaces, None)[0]
+    return choose_engine(training, recorded, is_plain=not actor.encoders and actor.trunk is None)
 
 
 def sizes_of(training: Training, spaces: Spaces, moments: int) -> Sequence[NetSize]:

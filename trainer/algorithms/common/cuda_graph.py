@@ -16,8 +16,9 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-#: The names of all ways, as a checkpoint's `numeric` has them; the third is MTSAC's on a CPU, with numbers of its own.
-KERNELS, GRAPH, NATIVE = "kernels", "graph", "native"
+#: The names of all ways, as a checkpoint's `numeric` has them. Plain nets on a CPU are updated by the engine
+#: (`trainer.nets.engine`), with numbers of its own.
+KERNELS, GRAPH, ENGINE, NATIVE = "kernels", "graph", "engine", "native"
 #: Updates made before recording, as torch's notes have it: libraries choose and allocate, Adam makes its state. They
 #: are updates like any other.
 WARM_UP = 3

@@ -14,7 +14,7 @@ Shapes: N environments of this process, n of each of its S shards; B steps of on
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -24,6 +24,7 @@ from torch import Tensor
 
 from trainer.algorithms.base import Context
 from trainer.algorithms.common.actor_critic import ActorCritic
+from trainer.algorithms.common.compiled import CompiledActorCritic
 from trainer.algorithms.common.parts import copied, named, torch_generator, under
 from trainer.algorithms.common.sharding import flat, mean_in_order, parted
 from trainer.buffers.rollout import Rollout
@@ -34,6 +35,7 @@ from trainer.errors import NotFiniteError
 from trainer.machine.device import to_device
 from trainer.nets.critics import NetInputs
 from trainer.nets.encoders.base import kept_spaces
+from trainer.nets.engine.plan import EnginePlan
 from trainer.nets.normalise import CLIP, RunningMoments, summed_up
 from trainer.state import State, of_shards, shard_of, shared_of
 from trainer.streams import RandomStream
@@ -53,6 +55,10 @@ class Minibatch:
     log_prob: Tensor
     advantage: Tensor
     returns: Tensor
+
+
+#: Adds gradients of a minibatch to a plan; where its metrics [M] (float64) will be.
+Planned = Callable[[EnginePlan, CompiledActorCritic, Minibatch], Tensor]
 
 
 class Rollouts:
@@ -108,15 +114,21 @@ class Rollouts:
         """Whether they are whole, and not learned from."""
         return self._first.rollout.full
 
-    def mean_over_shards(self, gradients: Callable[[Minibatch], Tensor]) -> Tensor:
+    def mean_over_shards(self, gradients: Callable[[Minibatch], Tensor], planned: Planned) -> Tensor:
         """Leave the mean `gradients` of the next B steps of all shards in `nets.learned`; the mean of the metrics [M]
-        that it measures.
+        that it measures. `planned`: the same by the engine.
         """
+
+        def of_shard(shard: ShardRollout) -> Tensor:
+            if self._nets.compiled is not None:
+                return shard.run_plan(planned, self._nets.compiled, self.at, self._batch_size)
+            return gradients(shard.minibatch(self.at, self._batch_size))
+
         if not self.is_sharded:
-            return gradients(self._first.minibatch(self.at, self._batch_size))
+            return of_shard(self._first)
         learned, rows = self._nets.learned, []
         for shard in self.shards.values():
-            measured = gradients(shard.minibatch(self.at, self._batch_size))
+            measured = of_shard(shard)
             found = [torch.zeros_like(each) if each.grad is None else each.grad for each in learned]
             rows.append(flat([measured, *found]))
         measured, *means = parted(mean_in_order(self._group.gathered(torch.stack(rows))), [measured, *learned])
@@ -211,6 +223,8 @@ class ShardRollout:
         self._left: Obs = {}
         self._expected: Obs = {}
         self.lesson = self.order = torch.zeros(0, dtype=torch.int64)
+        #: Of each number of steps: the steps, where its metrics are, and the plan.
+        self._plans: dict[int, tuple[Tensor, Tensor, EnginePlan]] = {}
 
     @torch.no_grad()
     def play(self, obs: Obs, task: I32, step: int) -> Actions:
@@ -280,20 +294,33 @@ class ShardRollout:
 
     def minibatch(self, at: int, size: int) -> Minibatch:
         """The next `size` steps of the order, as far as there are any."""
-        nets = self._nets
-        rows = to_device(self.order[at : at + size], nets.device)
-        lesson, shape = self.lesson[rows], self.rollout.fields["action"].shape[2:]
+        rows = to_device(self.order[at : at + size], self._nets.device)
+        batch = self._split(self.lesson[rows])
+        inputs = self._inputs(rows) if self._nets.encoder_input.encodes else batch.inputs
+        is_one = self.rollout.fields["action"].ndim == 2
+        action = batch.action[:, 0].to(torch.int64) if is_one else batch.action
+        return replace(batch, inputs=inputs, action=action)
+
+    def run_plan(self, planned: Planned, nets: CompiledActorCritic, at: int, size: int) -> Tensor:
+        """Leave the gradients of the next `size` steps of the order; metrics [M]."""
+        rows = self.order[at : at + size]
+        if len(rows) not in self._plans:
+            plan, table = EnginePlan(), torch.zeros(len(rows), self.lesson.shape[1])
+            self._plans[len(rows)] = table, planned(plan, nets, self._split(table)), plan
+        table, measured, plan = self._plans[len(rows)]
+        torch.index_select(self.lesson, 0, rows, out=table)
+        nets.run(plan)
+        return measured.float()
+
+    def _split(self, rows: Tensor) -> Minibatch:
+        """Windows into `rows` of the lesson; actions are [B, numbers]."""
+        reads, shape = self._nets.encoder_input, self.rollout.fields["action"].shape[2:]
         numbers = shape[0] if shape else 1
-        width = lesson.shape[1] - numbers - 3
-        seen, action = lesson[:, :width], lesson[:, width : width + numbers]
-        if nets.encoder_input.encodes:
-            inputs = self._inputs(rows)
-        else:
-            apart = nets.actor.width if nets.encoder_input.reader.is_apart else 0
-            inputs = NetInputs(seen[:, :apart] if apart else seen, seen[:, apart:])
-        if not shape:
-            action = action[:, 0].to(torch.int64)
-        return Minibatch(inputs, action, *lesson[:, width + numbers :].unbind(1))
+        width = rows.shape[1] - numbers - 3
+        seen, action = rows[:, :width], rows[:, width : width + numbers]
+        apart = self._nets.actor.width if reads.reader.is_apart else 0
+        inputs = NetInputs(seen[:, :apart] if apart else seen, seen[:, apart:])
+        return Minibatch(inputs, action, *rows[:, width + numbers :].unbind(1))
 
     def state(self) -> State:
         """Streams, the rollout, and what is learned of it."""
