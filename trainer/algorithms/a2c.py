@@ -87,7 +87,7 @@ class A2C(Algorithm):
         plan.add("policy_gradient", (rows,), now.log_prob, advantage, by_log_prob, measured)
         value = now.value, plan.column(batch.returns), doubles(settings.value_coef)
         plan.add("squared_error", (rows,), *value, by_value, measured[1:])
-        plan.add("mean", (rows,), now.entropy, measured[2:])
+        plan.add("mean", (rows, 1), now.entropy, measured[2:])
         nets.backward(plan, now, by_log_prob, by_value, settings.entropy_coef)
         return measured
 

@@ -102,7 +102,7 @@ class PPO(Algorithm):
         plan.add("clipped_ratio", (rows,), *ratio, by_log_prob, measured)
         value = now.value, plan.column(batch.returns), doubles(settings.value_coef)
         plan.add("squared_error", (rows,), *value, by_value, measured[3:])
-        plan.add("mean", (rows,), now.entropy, measured[4:])
+        plan.add("mean", (rows, 1), now.entropy, measured[4:])
         nets.backward(plan, now, by_log_prob, by_value, settings.entropy_coef)
         return measured
 

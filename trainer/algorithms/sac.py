@@ -16,10 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from trainer.algorithms.base import Algorithm, Context, NetSize
+from trainer.algorithms.common.compiled import CompiledTwins, PlannedUpdates
+from trainer.algorithms.common.cuda_graph import ENGINE
 from trainer.algorithms.common.off_policy import OffPolicyUpdates, must_be_finite
 from trainer.algorithms.common.optimizers import polyak_update
 from trainer.algorithms.common.parts import named, torch_generator, under
 from trainer.algorithms.common.sharding import OptimizerStep, Sample
+from trainer.algorithms.common.soft import SoftInputs, SoftUpdate
 from trainer.algorithms.common.twins import TwinNets, sizes_of
 from trainer.buffers.rows import Batch
 from trainer.config.algorithms import Sac
@@ -30,6 +33,7 @@ from trainer.errors import NotFiniteError
 from trainer.machine.device import on_device, to_device
 from trainer.nets.critics import NetInputs, TwinCritics
 from trainer.nets.distributions import usual_entropy
+from trainer.state import State
 from trainer.streams import RandomStream
 
 
@@ -51,6 +55,8 @@ class SAC(Algorithm):
         self.is_discrete = not isinstance(spaces.action, Box)
         also = {"temperature": [self.log_temperature]}
         self.nets.create_optimizers(torch.optim.Adam, also=also, lr=settings.learning_rate)
+        self._way = context.way
+        self.launch()
 
     def act(self, obs: Obs, task: I32, step: int) -> Actions:
         if step < self.settings.random_steps:
@@ -79,6 +85,8 @@ class SAC(Algorithm):
         return {"next_noise": next_noise, "noise": now, **named("next_obs", next_moves), **named("obs", moves)}
 
     def learn(self, sample: Sample) -> Tensor:
+        if self._updates is not None:
+            return self._updates.update(self.inputs_of(sample))
         measured = self.off_policy.take_steps(self.optimizer_steps, sample, self.nets.step_optimizer)
         polyak_update(self.nets.target_critics, self.nets.critics, self.settings.tau)
         return self.metrics(measured)
@@ -126,6 +134,34 @@ class SAC(Algorithm):
             return (log_prob.exp() * critics(inputs.critics).amin(0)).sum(-1), (log_prob.exp() * log_prob).sum(-1)
         action, log_prob = self.policy.distribution.sample(outputs, noise)
         return critics(inputs.critics, action).squeeze(-1).amin(0), log_prob
+
+    @torch.no_grad()
+    def inputs_of(self, sample: Sample) -> SoftInputs:
+        """What an update by the engine works on."""
+        batch, drawn, nets = sample.batch, sample.drawn, self.nets
+        inputs, task = nets.inputs(batch.obs, batch.task)
+        next_inputs, _ = nets.inputs(batch.next_obs, batch.task)
+        action, (reward, discount) = on_device(batch.action, nets.device), nets.n_step_returns(batch)
+        noise = drawn["next_noise"], drawn["noise"]
+        return SoftInputs(*inputs, *next_inputs, action, reward, discount, task, *noise)
+
+    def launch(self) -> None:
+        """Make updates by the engine where that is the way."""
+        self._updates: PlannedUpdates[SoftInputs] | None = None
+        if self._way == ENGINE:
+            nets, settings = self.nets, self.settings
+            twins = CompiledTwins(nets.policy, nets.critics.nets, nets.target_critics.nets)
+            pairs = zip(nets.critics.parameters(), nets.target_critics.parameters(), strict=True)
+            self.log_temperature.grad = torch.zeros_like(self.log_temperature)
+            update = SoftUpdate(
+                twins, self.log_temperature, nets.optimizers, list(pairs), self.target_entropy, settings.tau,
+                settings.grad_clip,
+            )  # fmt: skip
+            self._updates = PlannedUpdates(update.planned)
+
+    def load(self, state: State) -> None:
+        super().load(state)
+        self.launch()  # a plan would go on with moments that are no longer there
 
     @torch.no_grad()
     def probe(self, step: int) -> tuple[float, Tensor]:

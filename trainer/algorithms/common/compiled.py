@@ -6,8 +6,9 @@ Shapes: B rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,10 @@ from trainer.nets.engine.plan import EnginePlan, PlainNet, doubles, optimizer_st
 from trainer.nets.mlp import MLP
 from trainer.nets.policy import PolicyNet
 
+#: A dataclass of tensors: whatever an update works on.
+Inputs = TypeVar("Inputs", bound=Any)
+#: Of each critic: which rows are its own [B] (int64), and how many.
+Picked = Sequence[tuple[Tensor, Tensor]]
 #: Ways whose numbers no version makes any more.
 _GONE = frozenset({"native"})
 
@@ -144,3 +149,71 @@ class CompiledActorCritic:
         if not self.are_packed:
             self._pack.run()
             self.are_packed = True
+
+
+class PlannedUpdates(Generic[Inputs]):
+    """Makes updates by a plan: `planned` adds the update of inputs to it, and says where its metrics [M] will be.
+
+    What it changes stays where it is: load a state before the first update.
+    """
+
+    def __init__(self, planned: Callable[[EnginePlan, Inputs], Tensor]) -> None:
+        self._planned = planned
+        self._made: tuple[Inputs, Tensor, EnginePlan] | None = None
+
+    def update(self, inputs: Inputs) -> Tensor:
+        """One update; its metrics."""
+        given = {one.name: getattr(inputs, one.name) for one in fields(inputs)}
+        if self._made is None or any(getattr(self._made[0], name).shape != x.shape for name, x in given.items()):
+            places, plan = type(inputs)(**{name: x.clone() for name, x in given.items()}), EnginePlan()
+            self._made = places, self._planned(plan, places), plan
+        places, measured, plan = self._made
+        for name, x in given.items():
+            getattr(places, name).copy_(x)
+        plan.run()
+        return measured.float()
+
+
+class CompiledTwins:
+    """An actor's body, two critics and their targets in plans of an update."""
+
+    def __init__(self, policy: PolicyNet, critics: Iterable[nn.Module], targets: Iterable[nn.Module]) -> None:
+        self.actor = PlainNet(policy.body)
+        self.critics, self.targets = ([PlainNet(cast("MLP", net)) for net in nets] for nets in (critics, targets))
+
+    def pack(self, plan: EnginePlan) -> None:
+        """All weights, as they are before an update."""
+        for net in (self.actor, *self.critics):
+            net.pack(plan)
+        for net in self.targets:
+            net.pack(plan, backward=False)
+
+    def forward(self, plan: EnginePlan, nets: Sequence[PlainNet], x: Tensor) -> list[list[Tensor]]:
+        """Every layer's values of both."""
+        return [net.forward(plan, x) for net in nets]
+
+    def smaller(self, plan: EnginePlan, one: Tensor, other: Tensor) -> tuple[Tensor, Picked]:
+        """(the smaller number of both, [B]; of each which rows are its own, and how many)."""
+        rows = one.numel()
+        found, first, second = torch.zeros_like(one), *torch.zeros((2, rows), dtype=torch.int64)
+        counts = torch.zeros(2, dtype=torch.int64)
+        plan.add("smaller", (rows,), one, other, found, first, second, counts)
+        return found, [(first, counts[:1]), (second, counts[1:])]
+
+    def step(self, plan: EnginePlan, optimizer: torch.optim.Optimizer, grad_clip: float) -> None:
+        """One optimizer step down the gradients that are there; 0 does not clip."""
+        learned = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        plan.clip_norm([each.grad for each in learned], grad_clip)
+        optimizer_steps(plan, optimizer)
+
+    def climb(
+        self, plan: EnginePlan, values: Sequence[Sequence[Tensor]], by_q: Tensor, picked: Picked, first: int
+    ) -> Tensor:
+        """The derivative by the actions, which are the inputs from number `first` on, [B, A]: each row by the critic
+        whose Q counts. `values`: of both critics; `by_q`: the derivative by their outputs [B, outputs].
+        """
+        found = torch.zeros(len(by_q), values[0][0].shape[1] - first)
+        for net, of_net, (which, count) in zip(self.critics, values, picked, strict=False):
+            part = net.by_inputs(plan, of_net, by_q, first, (which, count))
+            plan.add("put_rows", found.shape, part, found, count, which)
+        return found

@@ -63,7 +63,7 @@ class TwinNets:
             "actor": [*self.policy.head, *(self._encoders if by_actor else ())],
             "critics": [*self.critics.parameters(), *(() if by_actor else self._encoders)],
         }
-        self._optimizers: dict[str, torch.optim.Optimizer] = {}
+        self.optimizers: dict[str, torch.optim.Optimizer] = {}
 
     def create_optimizers(
         self,
@@ -75,7 +75,7 @@ class TwinNets:
         """One optimizer for actor, critics and what is `also` learned: `kind` with `rates`."""
         self._learned |= also or {}
         slowed = self._encoders, self._encoder_rate
-        self._optimizers = optimizers_of(self._learned, self.device, kind, slowed=slowed, **rates)
+        self.optimizers = optimizers_of(self._learned, self.device, kind, slowed=slowed, **rates)
 
     def step_down(self, losses: Mapping[str, Tensor], **measured: Tensor) -> OptimizerStep:
         """The step down `losses`, each by the optimizer that is called so; nothing else gets a gradient of it."""
@@ -85,7 +85,7 @@ class TwinNets:
     def step_optimizer(self, name: str, gradients: Sequence[Tensor]) -> None:
         """One step of the optimizer that is called so. Only nets' gradients are clipped."""
         clip = self._settings.grad_clip if name in {"actor", "critics"} else 0.0
-        step_along(self._optimizers[name], self._learned[name], gradients, clip)
+        step_along(self.optimizers[name], self._learned[name], gradients, clip)
 
     @torch.no_grad()
     def act(self, obs: Obs, task: I32) -> Tensor:
@@ -138,7 +138,7 @@ class TwinNets:
     def parts(self) -> dict[str, Any]:
         """By the names of a checkpoint."""
         nets = {"policy": self.policy, "critics": self.critics, "targets": self.target_critics}
-        return {**nets, **{f"adam.{name}": optimizer for name, optimizer in self._optimizers.items()}}
+        return {**nets, **{f"adam.{name}": optimizer for name, optimizer in self.optimizers.items()}}
 
     def _read(self, obs: Mapping[str, Numbers], task: npt.NDArray[np.integer]) -> tuple[dict[str, Tensor], Tensor]:
         """Observations by key and tasks [B] (int64) as tensors on the device."""

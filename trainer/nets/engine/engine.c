@@ -202,10 +202,10 @@ INLINE double logarithm(double x) {
 
 /* --- what nets read, and their layers ----------------------------------------------------------------------------- */
 
-/* Rows of `width` numbers, `from_step` apart, to rows `to_step` apart; p[2]: the numbers of the rows that are wanted. */
+/* Rows of `width` numbers, `from_step` apart, to rows `to_step` apart; p[2], p[3]: which rows, and how many now. */
 STEP(copy_rows) {
-    const int64_t *index = I(2);
-    for (int64_t i = 0; i < n[0]; i++)
+    const int64_t *index = I(2), count = p[3] ? *I(3) : n[0];
+    for (int64_t i = 0; i < count; i++)
         memcpy(F(1) + i * n[3], F(0) + (index ? index[i] : i) * n[2], (size_t)n[1] * sizeof(float));
 }
 
@@ -450,6 +450,13 @@ STEP(categorical_back) {
         }
 }
 
+INLINE double to_the(double base, int64_t times) {
+    double result = 1.0;
+    for (; times; times >>= 1, base *= base)
+        if (times & 1) result *= base;
+    return result;
+}
+
 /* --- losses: each adds what it measured to `sums` ----------------------------------------------------------------- */
 
 INLINE double mean_of(int64_t count, const float *x) {
@@ -504,8 +511,128 @@ STEP(squared_error) {
     }
 }
 
-/* Means over rows: p[1] += that of x [B]. */
-STEP(mean) { D(1)[0] += mean_of(n[0], F(0)); }
+/* p[1] += the mean of x [B], of which there are n[1]. */
+STEP(mean) { D(1)[0] += mean_of(n[0], F(0)) / (double)n[1]; }
+
+/* --- critics ------------------------------------------------------------------------------------------------------- */
+
+/* What counts of the value behind a step [B]: gamma, to the power of the steps that a row sums up (p[1], or 1), and
+   nothing behind a true end. */
+STEP(discounts) {
+    for (int64_t i = 0; i < n[0]; i++) {
+        int64_t steps = p[1] ? (int64_t)F(1)[i] : 1;
+        F(3)[i] = (float)(to_the(*D(2), steps) * (1.0 - F(0)[i]));
+    }
+}
+
+/* Of x [B, n[1]] the number that each row's task, or action, names. */
+STEP(choose) {
+    for (int64_t i = 0; i < n[0]; i++) F(2)[i] = F(0)[i * n[1] + (n[1] > 1 ? I(1)[i] : 0)];
+}
+
+/* Back through it: 0 for all others. */
+STEP(choose_back) {
+    memset(p[2], 0, (size_t)(n[0] * n[1]) * sizeof(float));
+    for (int64_t i = 0; i < n[0]; i++) F(2)[i * n[1] + (n[1] > 1 ? I(1)[i] : 0)] = F(0)[i];
+}
+
+/* The smaller of two Q each, or the one that is NaN. Where they are wanted: the rows whose smaller one is the first's
+   (p[3]) and the second's (p[4]), and how many each has (p[5]). */
+STEP(smaller) {
+    int64_t *first = I(3), *second = I(4), counts[2] = {0, 0};
+    for (int64_t i = 0; i < n[0]; i++) {
+        float a = F(0)[i], b = F(1)[i];
+        int is_first = a <= b || a != a;
+        F(2)[i] = is_first ? a : b;
+        if (!first) continue;
+        if (is_first)
+            first[counts[0]++] = i;
+        else
+            second[counts[1]++] = i;
+    }
+    if (first) memcpy(p[5], counts, sizeof counts);
+}
+
+/* Rows [count, width] to where they belong: n[0] at most, `p[2]` of them (p[3]: which). */
+STEP(put_rows) {
+    for (int64_t i = 0; i < *I(2); i++) memcpy(F(1) + I(3)[i] * n[1], F(0) + i * n[1], (size_t)n[1] * sizeof(float));
+}
+
+/* The temperature [B] of each row's task, of their logarithms [K]. */
+STEP(temperatures) {
+    for (int64_t i = 0; i < n[0]; i++) F(2)[i] = (float)exponential(F(0)[I(1)[i]]);
+}
+
+/* reward + discount (Q' - temperature log pi), of rows. */
+STEP(soft_target) {
+    for (int64_t i = 0; i < n[0]; i++) F(5)[i] = F(0)[i] + F(1)[i] * (F(2)[i] - F(3)[i] * F(4)[i]);
+}
+
+/* SAC's actor: temperature · log density - Q, and its derivative by the log density. p[4] += the loss, p[5] += minus the
+   mean log density: what is measured of the entropy. */
+STEP(soft_loss) {
+    const double share = 1.0 / (double)n[0];
+    for (int64_t i = 0; i < n[0]; i++) {
+        F(3)[i] = (float)(F(0)[i] * share);
+        D(4)[0] += ((double)F(0)[i] * F(1)[i] - F(2)[i]) * share;
+        *D(5) -= (double)F(1)[i] * share;
+    }
+}
+
+/* The same of one of n[1], where `log` [B, n] has all log densities and q [B, n] all values, and by logits; p[4]: the mean
+   log density of each row. */
+STEP(soft_choice) {
+    const int64_t choices = n[1];
+    const double share = 1.0 / (double)n[0];
+    for (int64_t i = 0; i < n[0]; i++) {
+        const float *restrict log = F(1) + i * choices, *restrict q = F(2) + i * choices;
+        double mean = 0.0, density = 0.0, temperature = F(0)[i];
+        for (int64_t c = 0; c < choices; c++) {
+            double part = exponential(log[c]);
+            density += part * log[c];
+            mean += part * (temperature * log[c] - q[c]);
+        }
+        for (int64_t c = 0; c < choices; c++)
+            F(3)[i * choices + c] = (float)(exponential(log[c]) * (temperature * log[c] - q[c] - mean) * share);
+        F(4)[i] = (float)density;
+        *D(5) += mean * share;
+        *D(6) -= density * share;
+    }
+}
+
+/* Means of q [B, n] by their log densities. */
+STEP(expected) {
+    for (int64_t i = 0; i < n[0]; i++) {
+        double sum = 0.0;
+        for (int64_t c = 0; c < n[1]; c++) sum += exponential(F(0)[i * n[1] + c]) * F(1)[i * n[1] + c];
+        F(2)[i] = (float)sum;
+    }
+}
+
+/* Each task's temperature up where the entropy is below `target`, down where it is above: the derivative by the
+   logarithms [K], which is one number for all where n[2]. Sums: the loss. */
+STEP(temperature_loss) {
+    double all = 0.0;
+    memset(p[4], 0, (size_t)n[1] * sizeof(float));
+    for (int64_t i = 0; i < n[0]; i++) {
+        double missing = F(2)[i] + *D(3), part = missing / (double)n[0];
+        F(4)[I(1)[i]] -= (float)part;
+        all -= part;
+        D(5)[0] -= F(0)[I(1)[i]] * part;
+    }
+    for (int64_t k = 0; n[2] && k < n[1]; k++) F(4)[k] = (float)all;
+}
+
+/* TD3's target actions [B, A], rows n[2] apart, in place: noise · deviation, cut off at ± limit, around them. */
+STEP(noisy) {
+    const double deviation = D(2)[0], limit = D(2)[1];
+    for (int64_t i = 0; i < n[0]; i++)
+        for (int64_t a = 0; a < n[1]; a++) {
+            double z = F(1)[i * n[1] + a] * deviation;
+            z = F(0)[i * n[2] + a] + (z > limit ? limit : z < -limit ? -limit : z);
+            F(0)[i * n[2] + a] = (float)(z > 1.0 ? 1.0 : z < -1.0 ? -1.0 : z);
+        }
+}
 
 /* --- optimizers --------------------------------------------------------------------------------------------------- */
 
@@ -529,13 +656,6 @@ STEP(clip) {
 
 /* `n[0]` doubles become 0. */
 STEP(reset) { memset(p[0], 0, (size_t)n[0] * sizeof(double)); }
-
-INLINE double to_the(double base, int64_t times) {
-    double result = 1.0;
-    for (; times; times >>= 1, base *= base)
-        if (times & 1) result *= base;
-    return result;
-}
 
 /* torch's AdamW; `how`: rate, beta1, beta2, eps, weight decay.
 

@@ -58,6 +58,15 @@ class EnginePlan:
         self.add("copy_rows", (*made.shape, source.stride(0), made.stride(0)), source, made)
         return made
 
+    def beside(self, one: Tensor, other: Tensor) -> Tensor:
+        """[B, n + m] of [B, n] and [B, m]."""
+        width = one.shape[1]
+        made = torch.zeros(len(one), width + other.shape[1])
+        for part, to in ((one, made), (other, made[:, width:])):
+            sizes = (len(one), part.shape[1], part.stride(0), made.stride(0))
+            self.add("copy_rows", sizes, part, to)
+        return made
+
     def integers(self, source: Tensor) -> Tensor:
         """[B] whole numbers that lie apart, as integers."""
         made = torch.zeros(len(source), dtype=torch.int64)
@@ -118,14 +127,18 @@ class PlainNet:
             if backward:
                 plan.add("pack", (outputs, inputs, inputs, 1), layer.weight, back)
 
-    def forward(self, plan: EnginePlan, x: Tensor) -> list[Tensor]:
-        """`x` [B, inputs] → every layer's values [B, width]: the inputs, behind each activation, the outputs."""
+    def forward(self, plan: EnginePlan, x: Tensor, last: Any = None) -> list[Tensor]:
+        """`x` [B, inputs] → every layer's values [B, width]: the inputs, behind each activation, the outputs behind
+        `last`, an activation or None.
+        """
         values = [x]
         for at, (layer, panels) in enumerate(zip(self.layers, self._forward, strict=True)):
             x, (outputs, inputs) = values[-1], layer.weight.shape
             y = torch.zeros(len(x), outputs)
             plan.add("product", (len(x), outputs, inputs, x.stride(0), 1, outputs), x, panels, y)
-            plan.add("activate", (len(x), outputs, self._kind if at < len(self.layers) - 1 else 0), layer.bias, y)
+            plan.add(
+                "activate", (len(x), outputs, self._kind if at < len(self.layers) - 1 else _KINDS[last]), layer.bias, y
+            )
             values.append(y)
         return values
 
@@ -144,6 +157,30 @@ class PlainNet:
                 lower = torch.zeros(rows, inputs)
                 plan.add("product", (rows, inputs, outputs, outputs, 1, inputs), gradient, self._backward[at], lower)
                 gradient = lower
+
+    def by_inputs(
+        self, plan: EnginePlan, values: Sequence[Tensor], gradient: Tensor, first: int, picked: tuple[Tensor, Tensor]
+    ) -> Tensor:
+        """The derivative by the inputs from number `first` on, of some rows, from that by the outputs [B, outputs].
+
+        `picked`: which rows [B] (int64), and how many of them now. Returns as many [B, inputs - first], closed up.
+        """
+        which, count = picked
+        rows, outputs = gradient.shape
+        g = torch.zeros_like(gradient)
+        plan.add("copy_rows", (rows, outputs, outputs, outputs), gradient, g, which, count)
+        for at in reversed(range(1, len(self.layers))):
+            outputs, inputs = self.layers[at].weight.shape
+            lower = torch.zeros(rows, inputs)
+            plan.add("product", (rows, inputs, outputs, outputs, 1, inputs), g, self._backward[at], lower, count)
+            plan.add("activate_back", (rows, inputs, self._kind), values[at], lower, None, count, which)
+            g = lower
+        weight = self.layers[0].weight
+        outputs, columns = weight.shape[0], weight.shape[1] - first
+        panels, found = self._panels(outputs, columns), torch.zeros(rows, columns)
+        plan.add("pack", (outputs, columns, weight.shape[1], 1), weight[:, first:], panels)
+        plan.add("product", (rows, columns, outputs, outputs, 1, columns), g, panels, found, count)
+        return found
 
     def _panels(self, depth: int, columns: int) -> Tensor:
         width = self._engine.panel_width
