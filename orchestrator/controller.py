@@ -20,8 +20,7 @@ from typing import Any
 from orchestrator.decisions import edits
 from orchestrator.decisions.fold import fold
 from orchestrator.decisions.models import Abort, Action, Cancel, HandOver, Ledger, Submit
-from orchestrator.decisions.moving import MOVED
-from orchestrator.decisions.plan import Limits, is_held, is_over, plan, with_room_words
+from orchestrator.decisions.plan import MOVED, Limits, is_held, is_over, plan, with_room_words
 from orchestrator.decisions.requests import (
     Control,
     Request,

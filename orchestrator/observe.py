@@ -8,7 +8,7 @@ from pathlib import Path
 
 from orchestrator.decisions.evidence import Claim, Evidence, Exit, Facts
 from orchestrator.decisions.models import Ledger, SlotStatus, Submit
-from orchestrator.decisions.moving import longest_waiting
+from orchestrator.decisions.plan import longest_waiting
 from orchestrator.decisions.sightings import has_ended_by_its_word, is_cancelled_by_somebody, missing_from
 from orchestrator.decisions.verdicts import lacks_a_program
 from orchestrator.disk import is_out_of_inodes, left_on_full_disk, read_json_or_none, read_record

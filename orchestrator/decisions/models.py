@@ -181,6 +181,11 @@ class Attempt(Frozen):
         """Those whose end is the attempt's end, the newest last: the claimant's, else all."""
         return tuple([s for s in self.submissions if s.token == self.claimed_by]) or self.submissions
 
+    @property
+    def is_left(self) -> bool:
+        """Whether the scheduler still has a job of it that has ended."""
+        return any(submission.left_since is not None for submission in self.submissions)
+
 
 class SlotStatus(StrEnum):
     """ACTIVE: to be kept at one live job. FINISHED: its program is done. FAILED: stopped by us, `why` says it.
@@ -256,10 +261,7 @@ class Slot(Frozen):
     @cached_property
     def is_quiet(self) -> bool:
         """Whether all of its attempts are over, with nothing of them in the queue."""
-        return all(
-            attempt.verdict is not None and not attempt.live and all(s.left_since is None for s in attempt.submissions)
-            for attempt in self.attempts
-        )
+        return all(one.verdict is not None and not one.live and not one.is_left for one in self.attempts)
 
     @cached_property
     def as_json(self) -> str:

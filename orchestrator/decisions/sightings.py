@@ -35,7 +35,7 @@ import re
 from typing import Any
 
 from anchorleg.job import DO_NOT_REQUEUE
-from orchestrator.decisions.evidence import Evidence, Exit, Facts, has_left_nothing, is_complete
+from orchestrator.decisions.evidence import Evidence, Exit, Facts
 from orchestrator.decisions.models import Attempt, Blind, Gone, Seen, Sighting, Slot, Submission
 from orchestrator.executors.base import JobLook, JobRow, JobState, Poll
 
@@ -90,7 +90,7 @@ def _needs_the_schedulers_word(submission: Submission, evidence: Evidence) -> bo
     ended = evidence.exit
     if ended is None or not ended.terminated or submission.cancelled_at is not None:
         return False
-    return not is_complete(evidence) and ended.code != DO_NOT_REQUEUE and ended.superseded_by is None
+    return not evidence.is_complete and ended.code != DO_NOT_REQUEUE and ended.superseded_by is None
 
 
 def sight(submission: Submission, attempt: Attempt, evidence: Evidence, facts: Facts) -> Sighting | None:
@@ -229,7 +229,7 @@ def _ended(row: JobRow, source: str, submission: Submission, evidence: Evidence,
     missing = ""
     if row.raw_state == "COMPLETED" and evidence.exit is None:  # its claim may be as late as its record
         missing = RECORD_MISSING
-    elif row.raw_state == "FAILED" and has_left_nothing(evidence):
+    elif row.raw_state == "FAILED" and evidence.left_nothing:
         missing = OUTPUT_MISSING
     if missing:
         since = _waiting_since(submission, missing, at)

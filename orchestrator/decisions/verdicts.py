@@ -7,7 +7,7 @@ import signal
 
 from anchorleg.job import DO_NOT_REQUEUE, HANDED_OVER
 from anchorleg.words import roughly
-from orchestrator.decisions.evidence import Evidence, Exit, has_left_nothing, is_complete, saved_step
+from orchestrator.decisions.evidence import Evidence, Exit
 from orchestrator.decisions.models import Gone, Submission, Verdict
 from orchestrator.decisions.sightings import CANCELLED_BY, RAN_TWICE, was_not_launched
 
@@ -122,12 +122,6 @@ NEVER_BEGAN = "it ran, but its program never started: slurm.setup, its node or t
 NOT_SEEN_THERE = "it left no file: its node does not see the run's folder"
 
 
-def made_progress(evidence: Evidence) -> bool:
-    """Whether the attempt left a checkpoint beyond where it began, such that a successor finds it."""
-    saved = saved_step(evidence.exit, evidence.progress, evidence.newest_checkpoint)
-    return saved is not None and saved > evidence.start_step
-
-
 def judge(
     evidence: Evidence,
     gone: Gone,
@@ -145,14 +139,14 @@ def judge(
     if ended is not None:
         if ended.superseded_by is not None:
             return Verdict.SUPERSEDED, f"attempt {ended.superseded_by} had taken over"
-        if is_complete(evidence):
+        if evidence.is_complete:
             return Verdict.FINISHED, ""
         if ended.code == DO_NOT_REQUEUE:
             return Verdict.DO_NOT_REQUEUE, cause_in(evidence.log_tail) or _NOT_AGAIN
         if ended.terminated and _word(gone) == "CANCELLED" and not _is_ours(submission):
             return Verdict.CANCELLED, cancelled_by(gone.raw_state)
         if ended.code == 0:
-            if made_progress(evidence):
+            if evidence.made_progress:
                 return Verdict.HANDED_OVER, "it ended before its total"
             words = "it ended with exit code 0 before its total, without a new checkpoint"
             return Verdict.NO_PROGRESS, _not_found(evidence, ended) or words
@@ -161,7 +155,7 @@ def judge(
             # Who is asked in the middle of his start-up has nothing to save, and is not to blame.
             asked = ended.asked is not None if progress is None else ended.asked in {ASKED_TO, "SIGTERM"}
             believed = asked or (progress is None and (ended.time_used or 0.0) >= ENOUGH)
-            if made_progress(evidence) or (believed and not _misnamed(evidence, ended)):
+            if evidence.made_progress or (believed and not _misnamed(evidence, ended)):
                 lost = by_slurm is not None and by_slurm[1] in NODE_TAKEN
                 return Verdict.HANDED_OVER, by_slurm[1] if by_slurm is not None and lost else ended.asked or ""
             words = "it asks for another job, but left no new checkpoint"
@@ -254,7 +248,7 @@ def _by_the_scheduler(
         # A program that ends leaves its shim, which says so. Both are gone, and so is what the scheduler knew.
         began = "it ended" if has_begun else "it never began"
         return Verdict.NODE_FAILED, f"{began}, and no record of its end exists ({gone.proof})"
-    if has_left_nothing(evidence) and not no_room:
+    if evidence.left_nothing and not no_room:
         return Verdict.NODE_FAILED, f"{NOT_SEEN_THERE} ({gone.raw_state or gone.proof})"
     if evidence.claim is None:
         cause = f"{_BEFORE_IT_BEGAN} ({last_words or no_room or gone.raw_state or gone.proof})"

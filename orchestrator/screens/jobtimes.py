@@ -7,7 +7,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from anchorleg.job import DO_NOT_REQUEUE, HANDED_OVER, Stretch, attempt_numbers, checkpoints_of, lineage
-from orchestrator.decisions.evidence import Claim, Exit, Lenient, Progress, saved_step
+from orchestrator.decisions.evidence import Claim, Evidence, Exit, Lenient, Progress
 from orchestrator.decisions.models import Slot
 from orchestrator.decisions.sightings import HEARTBEAT_SILENT_S
 from orchestrator.disk import read_json_or_none, read_record
@@ -104,7 +104,8 @@ def _job_facts(
     kept = 0
     if part is not None:
         newest = next((ref.step for ref in checkpoints_of(run_dir.slot(slot), attempt)), None)
-        until = part.until if part.until is not None else saved_step(ended, progress, newest)
+        saved = Evidence(exit=ended, progress=progress, newest_checkpoint=newest).saved_step
+        until = part.until if part.until is not None else saved
         kept = max(0, (until or start) - start)
     if ended is not None and ended.code == 0 and progress is None:
         kept = max(kept, 1)  # a program that reports nothing, and is done

@@ -17,7 +17,7 @@ from orchestrator.executors.slurm import SlurmExecutor
 CONSTANTS = {
     "left": ("orchestrator.decisions.adoption", "LEFT_S"),
     "refused": ("orchestrator.decisions.edits", "TEMPORARY_WAIT_S"),
-    "move": ("orchestrator.decisions.moving", "MOVE_AFTER_S"),
+    "move": ("orchestrator.decisions.plan", "MOVE_AFTER_S"),
     "record": ("orchestrator.decisions.sightings", "RECORD_WAIT_S"),
     "silent": ("orchestrator.decisions.sightings", "HEARTBEAT_SILENT_S"),
 }

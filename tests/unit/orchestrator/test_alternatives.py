@@ -10,7 +10,7 @@ from one_run import POLL_S, World
 
 from orchestrator.config import parse_config
 from orchestrator.decisions.models import Raised, SlotStatus, Verdict
-from orchestrator.decisions.moving import MOVE_AFTER_S, MOVED
+from orchestrator.decisions.plan import MOVE_AFTER_S, MOVED
 from orchestrator.executors.base import JobState
 from orchestrator.executors.slurm_text import expected_start
 from orchestrator.run.submission import places_of
