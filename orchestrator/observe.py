@@ -9,7 +9,7 @@ from pathlib import Path
 from orchestrator.decisions.evidence import Claim, Evidence, Exit, Facts
 from orchestrator.decisions.models import Ledger, SlotStatus, Submit
 from orchestrator.decisions.plan import longest_waiting
-from orchestrator.decisions.sightings import has_ended_by_its_word, is_cancelled_by_somebody, missing_from
+from orchestrator.decisions.sightings import has_ended_by_its_word, missing_from
 from orchestrator.decisions.verdicts import lacks_a_program
 from orchestrator.disk import is_out_of_inodes, left_on_full_disk, read_json_or_none, read_record
 from orchestrator.errors import AnchorlegError
@@ -104,9 +104,10 @@ def _history(
         for attempt in slot.attempts:
             for submission in attempt.live:
                 folder = f"{jobs}/{submission.token}"
-                if not missing_from(poll, submission, folder) and not is_cancelled_by_somebody(
-                    submission, poll, folder
-                ):
+                row = poll.of(folder)
+                # Only the history can say whose a cancel is that is not ours (`CANCELLED by 33`).
+                somebodys = row is not None and row.raw_state == "CANCELLED" and submission.cancelled_at is None
+                if not somebodys and not missing_from(poll, submission, folder):
                     continue
                 if not has_ended_by_its_word(submission, evidence.get((slot.index, attempt.number), nothing)):
                     lost.append(submission.intent_at)

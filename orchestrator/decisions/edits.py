@@ -18,7 +18,6 @@ from orchestrator.decisions.models import (
     Submit,
     Verdict,
 )
-from orchestrator.decisions.nodes import forgiven
 from orchestrator.executors.base import SubmitOutcome, SubmitRefused, Submitted, Uncertain
 from orchestrator.jobside import given
 
@@ -126,7 +125,7 @@ def started_again(ledger: Ledger, config: RunConfig) -> Ledger:
         is_over = slot.status is SlotStatus.DROPPED or (slot.status is SlotStatus.FINISHED and not has_more)
         if not is_over and not slot.on_request:
             slots[slot.index] = slot.model_copy(update=GO_ON)
-    return ledger.model_copy(update={"slots": tuple(slots), "nodes": forgiven(ledger.nodes)})
+    return ledger.model_copy(update={"slots": tuple(slots), "nodes": ()})
 
 
 def _has_more(slot: Slot, config: RunConfig) -> bool:
@@ -176,7 +175,7 @@ def with_outcome(ledger: Ledger, action: Submit, outcome: SubmitOutcome, now: fl
     # It may be what we added to the config's request, or our own exclusions that leave no node: without them the answer
     # counts.
     if refused == "permanent" and action.exclude:
-        ledger = ledger.model_copy(update={"nodes": forgiven(ledger.nodes)})
+        ledger = ledger.model_copy(update={"nodes": ()})
     if refused == "permanent" and action.raised is not None:
         of_slot["raised"] = None
     slot = with_submission(slot, action.attempt, action.token, **update)

@@ -245,7 +245,7 @@ def _give_up_waiting(
             continue
         if submission.exclude:
             events.append({"kind": "nodes forgiven", "slot": slot.index, "why": f"Slurm says {seen.reason}"})
-            return slot, nodes.forgiven(memory)
+            return slot, ()  # the cluster cannot do without them
         if slot.raised is not None:
             why = f"the next job gets what the config says again: Slurm says {seen.reason}"
             events.append({"kind": "raised", "slot": slot.index, "why": why})
