@@ -1,4 +1,4 @@
-"""The ledger: everything the controller knows and must not forget, as frozen models; and what a tick may do, as values."""
+"""The ledger: what the controller must not forget, as frozen models; and what a tick may do, as values."""
 
 from __future__ import annotations
 
