@@ -1,7 +1,4 @@
-"""The `orchestrator` command: its verbs (`orchestrator.commands`), in the order in which one needs them.
-
-Exit codes: see `orchestrator.errors`.
-"""
+"""The `orchestrator` command: its verbs (`orchestrator.commands`). Exit codes: `orchestrator.errors`."""
 
 from __future__ import annotations
 

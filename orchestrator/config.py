@@ -331,18 +331,17 @@ def load_config(path: Path, overrides: dict[str, Any] | None = None) -> RunConfi
 def apply_overrides(value: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
     """`value` with each dotted path set. A null section in the way becomes an object."""
     for dotted, new in named_first(overrides.items()):
-        *folders, leaf = dotted.split(".")
-        if folders[:1] == ["training"]:
-            if not isinstance(value.get("training"), dict):
-                value["training"] = {}
-            put(value["training"], ".".join([*folders[1:], leaf]), new)
-            continue
+        in_training = dotted.startswith("training.")
+        *folders, leaf = dotted.split(".", 1) if in_training else dotted.split(".")
         at = value
         for name in folders:
             if not isinstance(at.get(name), dict):
                 at[name] = {}
             at = at[name]
-        at[leaf] = new
+        if in_training:
+            put(at, leaf, new)
+        else:
+            at[leaf] = new
     return value
 
 

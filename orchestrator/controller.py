@@ -20,15 +20,7 @@ from orchestrator.decisions import edits
 from orchestrator.decisions.fold import fold
 from orchestrator.decisions.models import Abort, Action, Cancel, HandOver, Ledger, Submit
 from orchestrator.decisions.plan import MOVED, Limits, is_held, is_over, plan, with_room_words
-from orchestrator.decisions.requests import (
-    Control,
-    Request,
-    events_of,
-    news_of,
-    news_of_slots,
-    with_request,
-    with_slots,
-)
+from orchestrator.decisions.requests import Control, events_of, news_of, news_of_slots, with_request, with_slots
 from orchestrator.decisions.turns import turns_of
 from orchestrator.errors import ConfigError
 from orchestrator.executors.base import Executor, JobRequest, Poll, SubmitOutcome, SubmitRefused, Submitted
@@ -143,14 +135,15 @@ class Controller:
 
     def _take_control(self, newest: Control) -> None:
         self.control = newest
-        if self.control.number > self.ledger.control and self.control.wish == "run":
-            self.reactivate()
         if self.control.wish != "run":
             self._poll_due_at = min(self._poll_due_at, self._monotonic() + STOP_LOOK_S)
+        elif self.control.number > self.ledger.control:
+            self.reactivate()
         if self.control.number != self.ledger.control:
             self.ledger = self.ledger.model_copy(update={"control": self.control.number})
 
-    def _take_requests(self) -> list[Request]:
+    def _take_requests(self) -> list[dict[str, Any]]:
+        """Into the ledger; returns what the history says of them."""
         new = requests_after(self.run_dir.disk, self.run_dir.requests, self.ledger.requests)
         if any(request.kind == "add" for request in new):
             self.run = load_run(self.run_dir)
@@ -158,7 +151,7 @@ class Controller:
             self.ledger = with_slots(self.ledger, self.run.config.slots)
         for request in new:
             self.ledger = with_request(self.ledger, request)
-        return new
+        return [event for request in new for event in events_of(request)]
 
     def tick(self) -> None:
         """Observe, fold, plan, act. At most three writes of the ledger. Errors: LeaseLost, RunFolderError, OSError;
@@ -178,7 +171,7 @@ class Controller:
             self._is_new = False
         now, before = self._now(), self.ledger
         self._take_control(control_at(self.run_dir, now, self.limits.grace_s))
-        for event in [event for request in self._take_requests() for event in events_of(request)]:
+        for event in self._take_requests():
             self._event(**event)
         self._news += news_of_slots(before, self.ledger, self.run.config.slots)  # a drop may be what ends the run
         before = self.ledger

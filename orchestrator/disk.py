@@ -122,9 +122,7 @@ RECORDS_KEPT = 8192
 
 
 def left_on_full_disk(folder: Path) -> int | None:
-    """The bytes that a user may still write there (0 also where no file more can be made), where that is next to
-    nothing; None where there is room, or it cannot be told.
-    """
+    """The bytes that a user may still write there (0: no file either), where the disk is full; None: it is not."""
     try:
         told = os.statvfs(folder)
     except OSError:

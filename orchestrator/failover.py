@@ -55,9 +55,7 @@ class Watch:
         return 0.0 if self._since is None else self._monotonic() - self._since
 
     def testify(self) -> bool:
-        """Write down what we saw where the tick finds it (`lease.silent_for`), so that a dead owner need not be watched
-        anew. False: somebody has written meanwhile. Errors: OSError.
-        """
+        """Write what we saw where the tick reads it (`lease.silent_for`). False: somebody was here. Errors: OSError."""
         # Not above: the first process of every job must start quickly.
         from orchestrator.processes import boot_id, host_name
 
@@ -127,9 +125,7 @@ def tick_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _take_turns(run_dir: Path, tick: Callable[[], tuple[int, str]], sleep: Callable[[float], None]) -> str:
-    """One successful tick of our own, after those of other jobs that end now, and again where a file could not be used.
-    Returns what to say about it.
-    """
+    """One successful tick, after those of other jobs that end now; returns what to say. Nobody may come after it."""
     give_up_at = time.monotonic() + TURN_TIMEOUT_S
     pause_s = TURN_LOOK_S
     while True:

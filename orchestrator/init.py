@@ -56,9 +56,7 @@ def write_config(path: Path, partition: str | None, *, force: bool, out: Console
 
 
 def choose_partition(rows: tuple[Partition, ...], wanted: str | None, *, gpus: bool = True) -> Partition:
-    """The partition asked for, else the default one, else the first with `gpus` (or without); one that gives time to
-    train comes first. Errors: ConfigError.
-    """
+    """The one asked for, else the default one, else the first that suits. Errors: ConfigError."""
     up = [row for row in rows if row.is_up]
     if named := [row for row in rows if row.name == wanted]:
         return named[0]
@@ -77,9 +75,7 @@ def choose_partition(rows: tuple[Partition, ...], wanted: str | None, *, gpus: b
 
 
 def config_for(partition: Partition | None, *, gpus: bool) -> dict[str, Any]:
-    """The config's content; None: a machine without Slurm. Each job has its share of a node, for at most one GPU, and
-    there are no more slots than nodes have room for: what waits trains nothing.
-    """
+    """The config's content; None: a machine without Slurm. There are no more slots than nodes have room for."""
     training = {"preset": "guide", "benchmark": "MT10"}
     if partition is None:
         return {"run_name": "mt10", "executor": "local", "slots": 1, "training": training}

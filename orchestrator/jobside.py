@@ -41,9 +41,7 @@ def end_of_job(environ: dict[str, str], started_at: float, limit_s: float) -> fl
 
 
 def misnamed(folder: Path) -> str:
-    """A name in `folder` that holds a step and is none: no next job finds what is there. Empty where there is no such
-    name; one that looks unfinished does not count. Errors: OSError.
-    """
+    """A finished name in `folder` that holds a step and is none: no next job finds it; empty: none. Errors: OSError."""
     names = (name for name in sorted(os.listdir(folder)) if name.isprintable() and not _NOT_MEANT.search(name))
     return next((name for name in names if not name.isdigit() and any(letter.isdigit() for letter in name)), "")
 

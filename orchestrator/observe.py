@@ -27,9 +27,7 @@ HISTORY_MARGIN_S = 60.0
 def gather_facts(
     run: Run, run_dir: RunDir, executor: Executor, ledger: Ledger, poll: Poll, now: float
 ) -> tuple[Facts, dict[int, int]]:
-    """The facts of this tick, and by slot the highest attempt with a folder that the ledger does not know (-1: none).
-    Errors: OSError.
-    """
+    """The tick's facts; by slot, the highest folder that the ledger does not know (-1: none). Errors: OSError."""
     evidence = read_all(run_dir, ledger, poll)
     folders = {slot.index: newer_attempts(run_dir, slot) for slot in ledger.slots}
     facts = Facts(

@@ -47,9 +47,7 @@ RANKS_LOST = 8
 
 
 def gpus_of(environ: dict[str, str]) -> str:
-    """The GPUs of this job by their numbers (or names) on the node, as "0,1"; empty where none were given to it.
-    Slurm's own word first: where it shuts a job off from other GPUs, CUDA counts from 0 in each.
-    """
+    """The GPUs of this job by their numbers or names on the node, as "0,1"; in a job, CUDA may count from 0."""
     return environ.get("SLURM_JOB_GPUS") or environ.get("CUDA_VISIBLE_DEVICES") or ""
 
 
@@ -289,9 +287,7 @@ class Shim:
         return write_json(self.job.attempt_dir / "exit.json", record)
 
     def end(self, code: int, words: str = "") -> int:
-        """Write `exit.json`, the proof of the end, and translate the code for the scheduler. What a folder that fails
-        just now does not tell is left out of the record.
-        """
+        """Write `exit.json`, the proof of the end, with what the folder tells; translate the code for the scheduler."""
         facts: dict[str, Any] = {"code": code, "deadline": self.deadline_at, "superseded_by": None}
         with contextlib.suppress(OSError):
             facts["superseded_by"] = self.job.superseded_by()

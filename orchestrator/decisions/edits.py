@@ -65,9 +65,7 @@ def with_submission(slot: Slot, number: int, token: str, **update: Any) -> Slot:
 
 
 def with_intents(ledger: Ledger, actions: Sequence[Action], now: float) -> Ledger:
-    """`ledger` with what we are about to do, before it is done: a submission that is forgotten would be made twice, and
-    a cancel that is forgotten would look like a person's, and pause the slot.
-    """
+    """`ledger` with what we are about to do. Forgotten, a submission would be made twice, a cancel be a person's."""
     slots = list(ledger.slots)
     for action in actions:
         slot = slots[action.slot]
@@ -153,9 +151,7 @@ AHEAD_WAIT_S = 600.0
 
 
 def with_outcome(ledger: Ledger, action: Submit, outcome: SubmitOutcome, now: float, others: int = 0) -> Ledger:
-    """`ledger` after the scheduler's answer to `action`, whose intent is in it already. `others`: the user's jobs that
-    are none of this run.
-    """
+    """`ledger` after the scheduler's answer to `action`. `others`: the user's jobs that are none of this run."""
     slot, refused = ledger.slots[action.slot], outcome.kind if isinstance(outcome, SubmitRefused) else None
     if isinstance(outcome, Submitted):
         update: dict[str, Any] = {"state": SubmissionState.SUBMITTED, "job_id": outcome.job_id, "place": outcome.place}

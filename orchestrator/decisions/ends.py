@@ -1,6 +1,4 @@
-"""What the end of an attempt means for its slot (the table of docs/architecture.md): counts, delays, giving up, waiting
-for a person. And queued successors: when to queue one, when it becomes the current attempt, when it must not run. Pure.
-"""
+"""What the end of an attempt means for its slot (the table of docs/architecture.md), and queued successors. Pure."""
 
 from __future__ import annotations
 

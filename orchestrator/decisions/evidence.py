@@ -22,9 +22,7 @@ class Lenient(Frozen):
 
 
 class Claim(Lenient):
-    """The winner of an attempt. `gpus`: as the node names them. `start`: of the job, as the scheduler tells it, unix
-    seconds on its own clock; empty where it does not.
-    """
+    """The winner of an attempt. `gpus`: as the node names them. `start`: of its job, by Slurm's clock, or empty."""
 
     token: str | None
     job_id: str

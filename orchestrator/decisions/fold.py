@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.decisions import adoption, ends, nodes, sightings
-from orchestrator.decisions.adoption import adopt
 from orchestrator.decisions.edits import AGAIN_S, AHEAD_WAIT_S, after_refusal, with_clock_set_back
 from orchestrator.decisions.escalation import raised_after, raised_words
 from orchestrator.decisions.evidence import Event, Evidence, Facts, Progress, event
@@ -65,7 +64,7 @@ def _fold_slot(
     if slot.is_quiet and not heard and len(slot.attempts) <= ATTEMPTS_KEPT:
         return slot, memory  # of hundreds of experiments most wait for their turn, and nobody speaks of them
     looked_at = slot
-    slot = adopt(slot, facts, events)
+    slot = adoption.adopt(slot, facts, events)
     for before in slot.attempts:
         if before.verdict is not None and not before.live:
             continue
@@ -164,9 +163,7 @@ def _with_metric(slot: Slot, progress: Progress, queue: QueueSection) -> dict[st
 
 
 def _after_refused(slot: Slot, attempt: Attempt, facts: Facts) -> dict[str, Any]:
-    """The scheduler has no such job after all: the next one waits as after a failure. A site that refuses in words that
-    nobody understands would be asked for ever.
-    """
+    """Wait as after a failure: a site that refuses in words that nobody understands would be asked for ever."""
     refused = [s for s in attempt.submissions if s.state is SubmissionState.NOT_SUBMITTED]
     not_before = facts.now + ends.delay_after(len(refused), facts.relay)
     if attempt.ahead:
@@ -188,9 +185,7 @@ def _ended(slot: Slot, attempt: Attempt, evidence: Evidence) -> Event:
 
 
 def _worked_s(attempt: Attempt, evidence: Evidence) -> float:
-    """For how long its job worked. Without its own record of the end: by the scheduler, else to its last report. Its
-    end is dated by who looked, and that may have been days later.
-    """
+    """For how long its job worked: by its own record, else the scheduler's, else to its last report."""
     if attempt.started_at is None:
         return 0.0
     gone = attempt.decisive[-1].sighting if attempt.decisive else None
@@ -235,9 +230,7 @@ def _accuse(
 def _give_up_waiting(
     slot: Slot, memory: tuple[BadNode, ...], now: float, events: list[Event], *, had_jobs: bool
 ) -> tuple[Slot, tuple[BadNode, ...]]:
-    """A waiting job that can never run is as one that was refused, with Slurm's reason; or it ends the exclusions that
-    made it so.
-    """
+    """A waiting job that can never run is as one that was refused; or it ends the exclusions that made it so."""
     current = slot.current
     for submission in current.live if current is not None and slot.status is SlotStatus.ACTIVE else ():
         seen = submission.sighting

@@ -61,9 +61,7 @@ Sighting = Annotated[Seen | Gone | Blind, Field(discriminator="kind")]
 
 
 class SubmissionState(StrEnum):
-    """INTENT: written before sbatch. SUBMITTED: it has an id. UNCERTAIN: sbatch gave no clear answer.
-    NOT_SUBMITTED: proven never accepted. ENDED: proven over.
-    """
+    """INTENT: written before sbatch. UNCERTAIN: sbatch gave no clear answer. NOT_SUBMITTED, ENDED: proven."""
 
     INTENT = "intent"
     SUBMITTED = "submitted"
@@ -277,9 +275,7 @@ class Slot(Frozen):
 
 
 class Death(Frozen):
-    """An early end on a node, without a new checkpoint. `cause`: what its program said, empty where it did not.
-    `served_elsewhere`: the slot had left a new checkpoint on another node.
-    """
+    """An early end on a node. `cause`: as its program said it. `served_elsewhere`: another node did its slot well."""
 
     slot: int
     at: float

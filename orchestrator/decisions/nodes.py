@@ -41,9 +41,7 @@ def decayed(nodes: tuple[BadNode, ...], now: float) -> tuple[BadNode, ...]:
 
 
 def with_death(nodes: tuple[BadNode, ...], node: str, death: Death) -> tuple[tuple[BadNode, ...], bool]:
-    """One more early death: the memory, and whether the node is left out from now on. What a program dies of on two
-    nodes is the program's own fault, and both are used again.
-    """
+    """The memory, and whether the node is left out now. What a program dies of on two nodes is its own fault."""
     before = next((bad for bad in nodes if bad.node == node), BadNode(node=node))
     bad = before.model_copy(update={"deaths": (*before.deaths[-DEATHS_KEPT:], death)})
     others = [one for one in nodes if one.node != node]

@@ -198,9 +198,7 @@ def next_attempt(slot: Slot, newest_folder: int) -> int | None:
 
 
 def _room(ledger: Ledger, limits: Limits, now: float) -> float:
-    """For how many further jobs: by the config, and by what the scheduler has last refused. When that was a while ago,
-    one more than then is tried.
-    """
+    """For how many further jobs: by the config, and by what the scheduler last refused; after a while, one more."""
     jobs = jobs_of(ledger) + limits.others
     room = float("inf") if limits.max_jobs is None else float(limits.max_jobs - jobs)
     if ledger.full_at is not None:
@@ -281,9 +279,7 @@ def _cancel(slot: Slot, attempt: Attempt, submission: Submission, why: str, now:
 
 
 def _named_id(submission: Submission) -> str | None:
-    """The id that may be named to the scheduler: one that a complete queue does not have may by now be that of another
-    job of the user, where slurmctld began to count anew.
-    """
+    """Its id, where the queue has it: slurmctld may have begun to count anew, and given it to another job by now."""
     return submission.job_id if submission.absent_since is None else None
 
 

@@ -108,9 +108,7 @@ _LIMIT = re.compile(r"(Assoc|QOS|)(Grp|Max|Min)([A-Z]\w*?)(Per(?:Job|Node|User|A
 
 
 def reason_of(text: str, partition: str = "") -> PendingReason:
-    """What squeue's reason means. One that nobody knows is shown as it is, and waiting is the harmless reading.
-    `partition`: those that the job was given, with commas between.
-    """
+    """What squeue's reason means; one that nobody knows waits. `partition`: the job's, with commas between."""
     text = text.strip().strip("()")
     reason = _read(text)
     if reason.kind == "for ever" and text.startswith(_OF_ONE_PARTITION) and "," in partition:

@@ -109,9 +109,7 @@ def _finished_words(slots: Sequence[Slot]) -> str:
 
 
 def news_of_slots(before: Ledger, after: Ledger, slots: int) -> list[tuple[str, dict[str, Any]]]:
-    """What is to be told of the step from `before`, but for the queue, to the command hook: (kind, facts). Each is a
-    change of the ledger, and so told once. `slots`: how many are wanted.
-    """
+    """What the hook hears of the step from `before`, but for the queue: (kind, facts). `slots`: how many are wanted."""
     told: list[tuple[str, dict[str, Any]]] = []
     for old, new in zip(before.slots, after.slots, strict=False):
         if new.status is not old.status and new.status in _KINDS and not new.on_request:

@@ -71,9 +71,7 @@ def has_ended_by_its_word(submission: Submission, evidence: Evidence) -> bool:
 
 
 def _needs_the_schedulers_word(submission: Submission, evidence: Evidence) -> bool:
-    """An end after a SIGTERM may be a person's cancel, which pauses the slot, or a preemption, which does not. It may
-    have come in the middle of a hand-over.
-    """
+    """Only it knows who sent a SIGTERM: a person's cancel pauses the slot, a preemption does not."""
     ended = evidence.exit
     if ended is None or not ended.terminated or submission.cancelled_at is not None:
         return False
@@ -176,9 +174,7 @@ def _of_the_first_run(submission: Submission, attempt: Attempt, now: float) -> G
 
 
 def was_not_launched(raw_state: str, ran_s: float | None) -> bool:
-    """Whether a cancel was slurmd's own, which could not start the job (a Prolog failed, or a folder of the node is
-    unusable). A person's names the person, who is not root, or comes later.
-    """
+    """Whether a cancel was slurmd's own, which could not start the job. A person's has a name, or comes later."""
     who = CANCELLED_BY.search(raw_state)
     return who[1] == "0" if who else ran_s is not None and ran_s <= LAUNCH_S
 
@@ -202,9 +198,7 @@ def _waiting_since(submission: Submission, error: str, at: float) -> float:
 
 
 def _ended(row: JobRow, source: str, submission: Submission, evidence: Evidence, at: float) -> Gone | Blind:
-    """A terminal row. What the job must have left, and says more, is waited for a little: its record of a clean end, or
-    its output, where it ended before it began.
-    """
+    """A terminal row. What the job must have left, and says more, is waited for a little: its record, or its output."""
     missing = ""
     if row.raw_state == "COMPLETED" and evidence.exit is None:  # its claim may be as late as its record
         missing = "it has ended, but its own record is not visible yet"
@@ -254,9 +248,7 @@ ABORT_WAIT_S = 150.0
 def watched(
     attempt: Attempt, evidence: Evidence, since_last_look_s: float, stall_s: float, now: float
 ) -> dict[str, Any]:
-    """What changes of `attempt`: what its program reported, and for how long we have watched it report nothing new, or
-    its job run without a claim.
-    """
+    """What changes of `attempt`: its reports, and how long we watched it report nothing new, or run without a claim."""
     progress = evidence.progress
     if evidence.claim is None:
         if not any(submission.was_seen(JobState.RUNNING) for submission in attempt.live):

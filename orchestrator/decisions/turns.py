@@ -20,9 +20,7 @@ from orchestrator.sections import HalvingSection, QueueSection
 
 @dataclass(frozen=True)
 class Turns:
-    """`priorities`: by slot, as the config has them. `job_s`: how long a job can work; of different ones, the shortest:
-    then nobody has several in a row because others' are longer.
-    """
+    """`priorities`: by slot, as the config has them. `job_s`: how long a job can work; of several, the shortest."""
 
     queue: QueueSection = field(default_factory=QueueSection)
     priorities: Mapping[int, int] = field(default_factory=dict)

@@ -37,13 +37,15 @@ _CPU_LIMIT = "it used up a process's CPU time (`ulimit -t` in a job)"
 _FILE_LIMIT = "a file reached the maximum size (`ulimit -f` in a job)"
 #: The kernel's signals for them.
 _LIMITS: dict[int, str] = {signal.SIGXCPU: _CPU_LIMIT, signal.SIGXFSZ: _FILE_LIMIT}
+_RENDERER = re.compile(
+    r"(?i)(error|fail|cannot|could not|unable)[^\r\n]*\b(egl|glfw|opengl|osmesa)\b"
+    r"|\b(egl|glfw|opengl|osmesa)\w*\b[^\r\n]*(error|fail|cannot|could not|unable)"
+)
 #: What to look for in the end of a log, most specific first: pattern → words for the user.
 CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"CUDA out of memory|OutOfMemoryError", re.IGNORECASE), GPU_FULL),
     (
-        re.compile(
-            r"oom-kill|out of memory|exceeded \w+ memory limit|Cannot allocate memory|MemoryError", re.IGNORECASE
-        ),
+        re.compile(r"(?i)oom-kill|out of memory|exceeded \w+ memory limit|Cannot allocate memory|MemoryError"),
         OUT_OF_MEMORY,
     ),
     (_NO_SHARED_MEMORY, "the machine's shared memory (/dev/shm) is full"),
@@ -51,14 +53,7 @@ CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"CPU time limit exceeded"), _CPU_LIMIT),
     (re.compile(r"File size limit exceeded|File too large"), _FILE_LIMIT),
     (re.compile(r"CUDA error|no CUDA-capable device|CUDA driver", re.IGNORECASE), "a CUDA error"),
-    (
-        re.compile(
-            r"(error|fail|cannot|could not|unable)[^\r\n]*\b(egl|glfw|opengl|osmesa)\b"
-            r"|\b(egl|glfw|opengl|osmesa)\w*\b[^\r\n]*(error|fail|cannot|could not|unable)",
-            re.IGNORECASE,
-        ),
-        "the renderer (EGL/OpenGL) failed",
-    ),
+    (_RENDERER, "the renderer (EGL/OpenGL) failed"),
     (re.compile(r"not finite|\bNaN\b", re.IGNORECASE), "a value became NaN"),
 )
 
@@ -159,9 +154,7 @@ def lacks_a_program(evidence: Evidence) -> bool:
 
 
 def follows_the_job(evidence: Evidence, *, trainer: bool, lacking: bool) -> bool:
-    """Whether what the attempt ended of would meet its job on every node. `trainer`: its program is ours. `lacking`:
-    one of them is not to be found on the controller's machine either.
-    """
+    """Whether what it ended of would meet its job on every node. `lacking`: the controller's machine lacks it, too."""
     if trainer and evidence.exit is not None and evidence.exit.code in _TRAINERS_OWN:
         return True
     return _LACKED_ANYWHERE.search(_last_lines(evidence)) is not None or (lacking and lacks_a_program(evidence))
