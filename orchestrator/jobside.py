@@ -100,13 +100,8 @@ def container_command(container: dict[str, Any], command: list[str], binds: list
         begin += [f"--container-image={image}", f"--container-mounts={','.join(whole)}"]
         return [*begin, f"--container-workdir={folder}", "--no-container-mount-home", *more, *command]
     if runtime == "podman":
-        begin = [
-            "podman",
-            "run",
-            *_PODMAN,
-            *(f"--env={name}*" for name in _PASSED_ON),
-            *(f"--volume={bind}" for bind in whole),
-        ]
+        begin = ["podman", "run", *_PODMAN, *(f"--env={name}*" for name in _PASSED_ON)]
+        begin += [f"--volume={bind}" for bind in whole]
         begin += ["--device=nvidia.com/gpu=all"] if container["gpus"] else []
         root = ["--rootfs"] if image.startswith("/") else []
         return [*begin, f"--workdir={folder}", *more, *root, image, *command]

@@ -47,7 +47,7 @@ RANKS_LOST = 8
 
 
 def gpus_of(environ: dict[str, str]) -> str:
-    """The GPUs of this job by their numbers or names on the node, as "0,1"; in a job, CUDA may count from 0."""
+    """The GPUs of this job as the node names them, "0,1" (Slurm's word first: CUDA counts from 0 in each); empty: none."""
     return environ.get("SLURM_JOB_GPUS") or environ.get("CUDA_VISIBLE_DEVICES") or ""
 
 
@@ -117,19 +117,17 @@ class Shim:
                 if folder == self.job.attempt_dir and create_exclusive(folder / "claim", self.claimed):
                     write_json(folder / "parent.json", self.parent)
 
-    def unneeded(self) -> str | None:
-        """Why a job that was queued behind another must not run; None: it may."""
+    def declines(self) -> bool:
+        """Whether it was queued behind a job after which it must not run. The record is its own word on its end."""
         if not self.spec.get("ahead"):
-            return None
+            return False
         before = self.job.slot_dir / "attempts" / str(self.spec.get("behind", self.job.attempt - 1))
-        return why_not_behind(before, lambda: self.asked is not None, self.sleep)
-
-    def decline(self, why: str) -> None:
-        """Leave without a claim. The record is this submission's own word on its end."""
+        if (why := why_not_behind(before, lambda: self.asked is not None, self.sleep)) is None:
+            return False
         make_folder(self.job.attempt_dir)
-        name = f"duplicate-{self.host}-{os.getpid()}.json"
-        write_json(self.job.attempt_dir / name, self.record(unneeded=why))
+        write_json(self.job.attempt_dir / f"duplicate-{self.host}-{os.getpid()}.json", self.record(unneeded=why))
         say(f"this job is not needed: {why}")
+        return True
 
     def decide_parent(self) -> str:
         """Write `parent.json` and return the folder to start from, empty for none. Errors: OSError, ValueError."""
@@ -191,7 +189,7 @@ class Shim:
         return subprocess.Popen(command, cwd=folder, env=env, preexec_fn=_ignore_hand_over_signals)  # noqa: PLW1509
 
     def on_signal(self, number: int, _frame: FrameType | None) -> None:
-        """Remember why; the loop acts."""
+        """Remember why; the loop acts. A person's `scancel` may come in the middle of a hand-over."""
         self.asked = self.asked or signal.Signals(number).name
         self.terminated = self.terminated or number == signal.SIGTERM
 
@@ -248,10 +246,7 @@ class Shim:
         """The whole job. Returns the exit code for the scheduler."""
         for number in (signal.SIGUSR2, signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.on_signal)
-        if why := self.unneeded():
-            self.decline(why)
-            return 0
-        if not self.claim():
+        if self.declines() or not self.claim():
             return 0
         try:
             parent = self.decide_parent()

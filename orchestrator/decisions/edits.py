@@ -65,7 +65,7 @@ def with_submission(slot: Slot, number: int, token: str, **update: Any) -> Slot:
 
 
 def with_intents(ledger: Ledger, actions: Sequence[Action], now: float) -> Ledger:
-    """`ledger` with what we are about to do. Forgotten, a submission would be made twice, a cancel be a person's."""
+    """`ledger` with what we are about to do, before it is done: a cancel that is forgotten looks like a person's."""
     slots = list(ledger.slots)
     for action in actions:
         slot = slots[action.slot]

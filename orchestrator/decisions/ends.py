@@ -47,7 +47,7 @@ def began_behind(later: Attempt | None, attempt: Attempt) -> bool:
 
 def promoted(slot: Slot, now: float) -> Slot:
     """`slot` with its successor as current attempt, where the one before it has ended and it may follow. Its own shim
-    decides by the same facts (`unneeded`): after a crash, or a SIGTERM of somebody, it declines.
+    decides by the same facts (`Shim.declines`): after a crash, or a SIGTERM of somebody, it declines.
     """
     current, successor = slot.current, slot.successor
     if successor is None or slot.status is not SlotStatus.ACTIVE or (current is not None and current.verdict is None):

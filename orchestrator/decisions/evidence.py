@@ -102,10 +102,10 @@ class Duplicate(Lenient):
 
 
 class Evidence(Frozen):
-    """What the controller uses of one attempt's folder. `newest_checkpoint`: as it is seen from here, up to a minute
-    late. `duplicates`: jobs that ended without a claim, by their own record; `declined`: those of
-    them that were queued behind another job and were not needed. `log_tail`: the end of the claimant's error output,
-    read only when an end is to be judged. `has_output`: an output file of it is there, or nobody looked.
+    """What the controller uses of one attempt's folder, as it is seen from here, up to a minute late. `duplicates`:
+    jobs that ended without a claim, by their own record; `declined`: those that were queued behind another job and were
+    not needed. `log_tail`: of the claimant, read when an end is to be judged. `has_output`: it has a file, or nobody
+    looked.
     """
 
     claim: Claim | None = None

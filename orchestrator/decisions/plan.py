@@ -160,10 +160,8 @@ def _let_in(ledger: Ledger, limits: Limits) -> tuple[Slot, ...]:
         return ()
     if not limits.turns.queue.probe_first:
         return wanted
-    works = any(
-        slot.step >= PROBE_STEPS or slot.hand_overs > 0 or slot.status is SlotStatus.FINISHED for slot in wanted
-    )
-    return wanted if works else wanted[:1]
+    works = [slot.step >= PROBE_STEPS or slot.hand_overs > 0 or slot.status is SlotStatus.FINISHED for slot in wanted]
+    return wanted if any(works) else wanted[:1]
 
 
 def _is_to_rest(slot: Slot, limits: Limits) -> bool:
