@@ -47,7 +47,7 @@ RANKS_LOST = 8
 
 
 def gpus_of(environ: dict[str, str]) -> str:
-    """The GPUs of this job as the node names them, "0,1" (Slurm's word first: CUDA counts from 0 in each); empty: none."""
+    """The GPUs of this job as the node names them, "0,1"; empty: none. Slurm's word first: CUDA counts from 0."""
     return environ.get("SLURM_JOB_GPUS") or environ.get("CUDA_VISIBLE_DEVICES") or ""
 
 
