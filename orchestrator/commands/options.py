@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestrator.errors import AnchorlegError, ConfigError, UnknownRun
-from orchestrator.notation import typed_fields
+from orchestrator.notation import parse_duration_s, typed_fields
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,9 +56,24 @@ LONGEST_FOR_S = 10 * 365 * 24 * 3600
 
 
 def parse_overrides(
-    sets: list[str] | None, slots: int | None, partition: str | None, time_limit: str | None, executor: str | None
+    sets: list[str] | None,
+    slots: int | None = None,
+    partition: str | None = None,
+    time_limit: str | None = None,
+    executor: str | None = None,
+    world_size: int | None = None,
 ) -> dict[str, Any]:
-    """Command-line options as dotted config paths. A value that is no JSON is taken as text. Errors: ConfigError."""
+    """Command-line options as dotted config paths. A value that is no JSON is taken as text.
+
+    Errors: ConfigError, also where --ddp-world-size and another option ask for different numbers of slots.
+    """
+    if world_size is not None:
+        asked = [f"--slots {slots}"] if slots is not None else []
+        asked += [f"--set {item}" for item in sets or [] if item.startswith("slots=")]
+        same = {f"--slots {world_size}", f"--set slots={world_size}"}
+        if other := next((option for option in asked if option not in same), ""):
+            raise ConfigError("cli.two-numbers-of-slots", world_size=world_size, other=other)
+        slots = world_size
     named = {"slots": slots, "slurm.partition": partition, "slurm.time_limit": time_limit, "executor": executor}
     overrides: dict[str, Any] = {path: value for path, value in named.items() if value is not None}
     return overrides | typed_fields(sets or [])
@@ -66,8 +81,6 @@ def parse_overrides(
 
 def seconds_of(time: str | None) -> float | None:
     """`--for` in seconds. Errors: ConfigError."""
-    from orchestrator.notation import parse_duration_s
-
     if time is None:
         return None
     try:
@@ -83,23 +96,10 @@ def seconds_of(time: str | None) -> float | None:
 
 def age_of(time: str) -> float:
     """`--older-than` in seconds. Errors: ConfigError."""
-    from orchestrator.notation import parse_duration_s
-
     with suppress(ValueError):
         if (seconds := parse_duration_s(time)) is not None:
             return float(seconds)
     raise ConfigError("cli.age", time=time)
-
-
-def number_of_slots(slots: int | None, world_size: int | None, sets: list[str] | None) -> int | None:
-    """What --slots or --ddp-world-size asks for. Errors: ConfigError where the line asks for two numbers."""
-    if world_size is None:
-        return slots
-    others = [f"--slots {slots}"] if slots is not None and slots != world_size else []
-    others += [f"--set {item}" for item in sets or [] if item.startswith("slots=") and item != f"slots={world_size}"]
-    if others:
-        raise ConfigError("cli.two-numbers-of-slots", world_size=world_size, other=others[0])
-    return world_size
 
 
 def config_path_of(config: Path | None) -> Path:
