@@ -8,10 +8,9 @@ import secrets
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from anchorleg.disks import nearest_folder
@@ -29,12 +28,10 @@ from orchestrator.run.submission import job_script
 LONGEST_S = 180
 #: Slurm signals up to a minute early: with this much before it, an early signal still finds the job alive.
 BEFORE_SIGNAL_S = 60
-#: Slurm counts walltimes in minutes.
-MINUTE_S = 60
 #: The probe loads torch and draws one picture; more memory would only make it wait longer.
 ENOUGH_MEMORY_MB = 4096
 ENOUGH_CPUS = 2
-#: A file is looked for this often, and the queue.
+#: The report is looked for this often, and the queue.
 LOOK_S = 0.1
 QUEUE_S = 5.0
 #: A report may become visible this long after the job has left the queue (attribute caches of NFS keep 60 s).
@@ -43,10 +40,6 @@ VISIBLE_WITHIN_S = 75.0
 LAST_FILE_WITHIN_S = 5.0
 #: A job that ends is gone from the queue within some seconds; our waiting for it is politeness only.
 LEAVES_WITHIN_S = 10.0
-OUTPUT_CHARS = 2000
-
-#: Told what is happening.
-Say = Callable[[str], None]
 
 
 @dataclass
@@ -70,7 +63,7 @@ def times_of(config: RunConfig, executor: str, longest_s: int | None) -> tuple[i
     if executor != "slurm":
         return LONGEST_S, LONGEST_S - 10
     limit_s = min(LONGEST_S, config.slurm.time_limit, longest_s or LONGEST_S)
-    limit_s = max(MINUTE_S, limit_s // MINUTE_S * MINUTE_S)
+    limit_s = max(60, limit_s // 60 * 60)  # Slurm counts walltimes in minutes
     return limit_s, limit_s - BEFORE_SIGNAL_S if limit_s > BEFORE_SIGNAL_S else limit_s // 3
 
 
@@ -87,20 +80,21 @@ def probe_config(config: RunConfig, limit_s: int, lead_s: int) -> RunConfig:
     return config.model_copy(update={"lead_seconds": lead_s, "slurm": slurm.model_copy(update=small)})
 
 
-def send_probe(subject: Subject, *, wait_s: float, say: Say, longest_s: int | None = None) -> ProbeResult:
+def send_probe(
+    subject: Subject, *, wait_s: float, say: Callable[[str], None], longest_s: int | None = None
+) -> ProbeResult:
     """Submit the probe and follow it to its end. `wait_s`: how long it may wait in the queue.
 
     Whatever happens, Ctrl-C and SIGTERM included, the job is cancelled unless it has ended, and its folder removed.
     """
     limit_s, lead_s = times_of(subject.config, subject.executor, longest_s)
     result = ProbeResult(limit_s=limit_s, lead_s=lead_s)
-    parent = nearest_folder(subject.run_dir.path.parent)
-    folder = parent / f".probe-{secrets.token_hex(4)}"
+    folder = nearest_folder(subject.run_dir.path.parent) / f".probe-{secrets.token_hex(4)}"
     try:
         request = _make_folder(subject, folder, limit_s, lead_s)
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
-        result.error = f"the probe's folder cannot be made in {parent}: {error}"
+        result.error = f"the probe's folder cannot be made in {folder.parent}: {error}"
         return result
     jobs, env = folder / "jobs", dict(subject.env)
     on_slurm = subject.executor == "slurm"
@@ -108,14 +102,15 @@ def send_probe(subject: Subject, *, wait_s: float, say: Say, longest_s: int | No
         SlurmExecutor(jobs, env, clusters=subject.config.slurm.clusters) if on_slurm else LocalExecutor(jobs, env)
     )
     pursuit = Pursuit(executor, Path(request.job_dir), result, wait_s, say)
-    with _terminated_is_interrupted():
-        try:
-            result.error = pursuit.follow(request)
-            result.output = output_of(pursuit.job_dir) if result.error else ""
-            return result
-        finally:
-            pursuit.end()
-            shutil.rmtree(folder, ignore_errors=True)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt
+    try:
+        result.error = pursuit.follow(request)
+        result.output = _output_of(pursuit.job_dir) if result.error else ""
+        return result
+    finally:
+        pursuit.end()
+        shutil.rmtree(folder, ignore_errors=True)
+        signal.signal(signal.SIGTERM, before)
 
 
 @dataclass
@@ -126,7 +121,7 @@ class Pursuit:
     job_dir: Path
     result: ProbeResult
     wait_s: float
-    say: Say
+    say: Callable[[str], None]
     visible_within_s: float = VISIBLE_WITHIN_S
     row: JobRow | None = None
     over: bool = False
@@ -158,11 +153,13 @@ class Pursuit:
                 next_poll_at = now + QUEUE_S
                 self._poll()
                 gone_at = (gone_at or now) if self.over else None
-            if gone_at is not None and now - gone_at > self._patience_s():
+            if gone_at is not None:
                 state = self.row.raw_state if self.row is not None else "out of the queue"
-                if not told.report and not output_of(self.job_dir):
+                in_sight = bool(told.report or _output_of(self.job_dir))
+                if in_sight and now - gone_at > LAST_FILE_WITHIN_S:
+                    return f"the job ended ({state}) before all checks were done"
+                if now - gone_at > self.visible_within_s:
                     return f"the job ended ({state}) and left no file here: check that the nodes see {self.job_dir}"
-                return f"the job ended ({state}) before all checks were done"
             running = bool(told.report) or (self.row is not None and self.row.state is not JobState.PENDING)
             if not running and waited_s > self.wait_s:
                 reason = (self.row.reason or self.row.raw_state) if self.row is not None else "never in the queue"
@@ -182,11 +179,6 @@ class Pursuit:
             self._poll()
             time.sleep(10 * LOOK_S)
 
-    def _patience_s(self) -> float:
-        """How long the report of a job that has ended may still take to show."""
-        in_sight = bool(self.result.report) or bool(output_of(self.job_dir))
-        return LAST_FILE_WITHIN_S if in_sight else self.visible_within_s
-
     def _poll(self) -> None:
         poll = self.executor.poll()
         if poll.error is not None:
@@ -194,18 +186,16 @@ class Pursuit:
         row = next((row for row in poll.rows if row.work_dir == str(self.job_dir)), None)
         self.row = row or self.row
         self.result.job_id = self.result.job_id or (row.job_id if row else "")
-        # A job that was just accepted may be missing once.
-        self.unseen = 0 if row is not None else self.unseen + 1
+        self.unseen = 0 if row is not None else self.unseen + 1  # a job that was just accepted may be missing once
         self.over = (row is not None and row.state is JobState.ENDED) or self.unseen > 1
 
 
-def output_of(job_dir: Path) -> str:
-    """The end of what the job printed."""
+def _output_of(job_dir: Path) -> str:
     texts = []
     for path in sorted(job_dir.glob("job-*.*")):
         with contextlib.suppress(OSError):
             texts.append(path.read_text(errors="replace"))
-    return "".join(texts)[-OUTPUT_CHARS:]
+    return "".join(texts)[-2000:]
 
 
 def _make_folder(subject: Subject, folder: Path, limit_s: int, lead_s: int) -> JobRequest:
@@ -230,17 +220,3 @@ def _make_folder(subject: Subject, folder: Path, limit_s: int, lead_s: int) -> J
     before, _, after = text.rpartition(" -m orchestrator.shim")
     write_bytes(job_dir / "job.sh", os.fsencode(f"{before} -m orchestrator.doctor.probe{after}"))
     return JobRequest(job_dir=str(job_dir), script=str(job_dir / "job.sh"), gpus=config.slurm.gpus)
-
-
-@contextlib.contextmanager
-def _terminated_is_interrupted() -> Iterator[None]:
-    """A SIGTERM ends us as Ctrl-C does: with the job cancelled."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
