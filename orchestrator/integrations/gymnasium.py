@@ -1,12 +1,7 @@
-"""Any environment of Gymnasium's interface, shown to those who watch the job: one wrapper around it.
+"""Any environment of Gymnasium's interface, shown to those who watch the job: one wrapper around it (docs/programs.md).
 
-::
-
-    env = Watched(gymnasium.make("CartPole-v1", render_mode="rgb_array"), job)
-
-While nobody watches, a step costs one comparison more, and nothing is drawn. While somebody does, the environment draws
-itself (`render_mode="rgb_array"`) as often as it is wanted, ten times a second at most; that costs this job time, and
-changes no number of it where drawing draws no random numbers. Wrap one environment of several. Needs Pillow.
+While nobody watches, a step costs one comparison more. While somebody does, the environment draws itself at most ten
+times a second; that costs time, and changes no number where drawing draws no random numbers. Needs Pillow.
 """
 
 from __future__ import annotations
