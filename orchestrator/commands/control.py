@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,13 +15,15 @@ import typer
 from anchorleg.output import say
 from orchestrator.commands import options
 from orchestrator.errors import ConfigError
+from orchestrator.notation import parse_duration_s
 
 if TYPE_CHECKING:
     from orchestrator.decisions.requests import Kind
 
+#: `--for` bounds a run. A longer time is a slip of the hand, and far longer ones have no date that could be shown.
+LONGEST_FOR_S = 10 * 365 * 24 * 3600
 SlotsArgument = Annotated[
-    list[str],
-    typer.Argument(metavar="SLOT", help="Slots by number, range (0-3) or name; * matches any characters."),
+    list[str], typer.Argument(metavar="SLOT", help="Slots by number, range (0-3) or name; * matches any characters.")
 ]
 RunOption = Annotated[
     str | None,
@@ -41,7 +44,7 @@ def start(
     via: Annotated[
         str, typer.Option(metavar="[foreground|daemon]", help="Where the controller runs: here, or in the background.")
     ] = "foreground",
-    run_for: options.ForOption = None,
+    run_for: Annotated[str | None, typer.Option("--for", help="Save and stop after this time: 6:00:00.")] = None,
     probe_first: Annotated[
         bool, typer.Option("--probe-first", help="Start one slot; the others once it has done 20 steps.")
     ] = False,
@@ -65,7 +68,13 @@ def start(
         if (own := load_config(path, overrides).run_name) != name:
             raise ConfigError("start.other-name", path=path, own=own, name=name)
         name = None
-    typed = Typed(name, path, overrides, fork, options.seconds_of(run_for), renew_code)
+    for_s = None
+    if run_for is not None:
+        if not (for_s := _seconds_of(run_for)):
+            raise ConfigError("cli.for", time=run_for)
+        if for_s > LONGEST_FOR_S:
+            raise ConfigError("cli.for-too-long", time=run_for)
+    typed = Typed(name, path, overrides, fork, for_s, renew_code)
     asked = asked_for(typed)
     if world_size is not None:
         typed = replace(typed, overrides=as_group(asked, overrides))
@@ -83,6 +92,13 @@ def start(
         from orchestrator.hosts import host
 
         host.start(asked, options.console())
+
+
+def _seconds_of(time: str) -> int | None:
+    """None where it is no time, or one without an end."""
+    with suppress(ValueError):
+        return parse_duration_s(time)
+    return None
 
 
 def stop(
@@ -122,7 +138,9 @@ def clean(
         raise ConfigError("cli.size", size=larger_than)
     run_dir, out = options.locate(name, config), options.console()
     size = round(in_mb(larger_than) * 2**20) if larger_than[-1] in "KMGT" else int(larger_than)
-    view = leftovers.disk_view(run_dir, older_than_s=options.age_of(older_than), larger_than=size, keep=keep)
+    if (older_than_s := _seconds_of(older_than)) is None:
+        raise ConfigError("cli.age", time=older_than)
+    view = leftovers.disk_view(run_dir, older_than_s=older_than_s, larger_than=size, keep=keep)
     if not dry_run:
         leftovers.clean(run_dir, view.leftovers)
     if as_json:
@@ -140,11 +158,10 @@ def tick(
     """Check the run once, do what is due, and exit. `start` repeats this."""
     if run_dir is not None and (name is not None or config is not None):
         raise ConfigError("cli.several-runs")
+    from orchestrator.hosts import ticking
     from orchestrator.run.rundir import RunDir
 
     folder = RunDir(run_dir.resolve()) if run_dir is not None else options.locate(name, config)
-    from orchestrator.hosts import ticking
-
     if failover:
         ticking.tick_for_job(folder)
     else:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestrator.errors import AnchorlegError, ConfigError, UnknownRun
-from orchestrator.notation import parse_duration_s, typed_fields
+from orchestrator.notation import typed_fields
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,12 +47,8 @@ WorldSizeOption = Annotated[
 ]
 PartitionOption = Annotated[str | None, typer.Option(help="Slurm partition.")]
 TimeOption = Annotated[str | None, typer.Option("--time-limit", help="Walltime of one job: 4:00:00.")]
-ForOption = Annotated[str | None, typer.Option("--for", help="Save and stop after this time: 6:00:00.")]
 ExecutorOption = Annotated[str | None, typer.Option(metavar="[auto|slurm|local]", help="Where jobs run.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
-#: `--for` bounds a run. A longer time is a slip of the hand, and far longer ones have no date that could be shown.
-LONGEST_FOR_S = 10 * 365 * 24 * 3600
 
 
 def parse_overrides(
@@ -77,29 +73,6 @@ def parse_overrides(
     named = {"slots": slots, "slurm.partition": partition, "slurm.time_limit": time_limit, "executor": executor}
     overrides: dict[str, Any] = {path: value for path, value in named.items() if value is not None}
     return overrides | typed_fields(sets or [])
-
-
-def seconds_of(time: str | None) -> float | None:
-    """`--for` in seconds. Errors: ConfigError."""
-    if time is None:
-        return None
-    try:
-        seconds = parse_duration_s(time)
-    except ValueError:
-        seconds = 0
-    if not seconds:
-        raise ConfigError("cli.for", time=time)
-    if seconds > LONGEST_FOR_S:
-        raise ConfigError("cli.for-too-long", time=time)
-    return float(seconds)
-
-
-def age_of(time: str) -> float:
-    """`--older-than` in seconds. Errors: ConfigError."""
-    with suppress(ValueError):
-        if (seconds := parse_duration_s(time)) is not None:
-            return float(seconds)
-    raise ConfigError("cli.age", time=time)
 
 
 def config_path_of(config: Path | None) -> Path:

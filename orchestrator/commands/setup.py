@@ -50,9 +50,7 @@ def init(
     write_config(path, partition, force=force, out=options.console())
 
 
-def schema(
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print tables for people.")] = False,
-) -> None:
+def schema(markdown: Annotated[bool, typer.Option("--markdown", help="Print tables for people.")] = False) -> None:
     """Print the JSON schema of the config."""
     from orchestrator.config import RunConfig
     from orchestrator.reference import config_reference

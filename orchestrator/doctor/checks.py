@@ -171,11 +171,6 @@ def _missing(facts: LoginFacts) -> Iterator[Judgement]:
             yield warning(f"{path} is not there", "every job ends at once if the compute nodes lack it, too")
 
 
-def _other_accounts(facts: LoginFacts) -> Iterator[Judgement]:
-    for words in facts.sharing:
-        yield warning(*_split(words, ". "))
-
-
 def _host(facts: LoginFacts) -> Iterator[Judgement]:
     advice = "run `orchestrator tick` from a crontab: every tick is a new process"
     if facts.in_job:
@@ -212,6 +207,6 @@ CHECKS: tuple[Check[LoginFacts], ...] = (
     Check("quota", _quotas),
     Check("python", _python),
     Check("programs", _missing),
-    Check("other accounts", _other_accounts),
+    Check("other accounts", lambda facts: (warning(*_split(words, ". ")) for words in facts.sharing)),
     Check("host", _host),
 )

@@ -18,7 +18,7 @@ from anchorleg.places import user_path
 from orchestrator.config import RunConfig
 from orchestrator.doctor.checks import FolderFacts, LoginFacts, Try
 from orchestrator.doctor.slurmchecks import SlurmFacts
-from orchestrator.errors import AnchorlegError, ConfigError
+from orchestrator.errors import AnchorlegError
 from orchestrator.executors.local import visible_gpus
 from orchestrator.executors.site import QUESTION_TIMEOUT_S, Site, SubmitCheck
 from orchestrator.executors.slurm import SlurmExecutor
@@ -45,10 +45,8 @@ class Subject:
 
 def subject_of(config: RunConfig, config_path: Path, environ: Mapping[str, str]) -> Subject:
     """A config that has no run yet."""
-    try:
-        executor = pick_executor(config, environ)
-    except ConfigError:
-        executor = "slurm"  # asked for, and not here: one of the findings
+    # Where Slurm is asked for and not here, that is one of the findings.
+    executor = "slurm" if config.executor == "slurm" else pick_executor(config, environ)
     run_dir, env = run_dir_of(config, config_path), kept_environment(environ, executor)
     return Subject(config, config_path, run_dir, env, executor, compute_python(config, config_path))
 

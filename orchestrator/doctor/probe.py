@@ -121,20 +121,25 @@ class Probe:
         if not self.spec.get("container"):
             return None
         # A program of one's own may need no Python, or one that is too old for ours.
-        answer = self.inside(["true"]) if self.spec["own_program"] else self._run_python(["-c", ""])
+        answer = self.inside(["true"] if self.spec["own_program"] else [self.spec["program_python"], "-P", "-c", ""])
         return {"works": answer["code"] == 0, "words": answer["err"]}
 
     def program(self) -> dict[str, Any]:
         """What the program's Python has."""
-        return _last_json(self._run_python(["-c", _VERSIONS]))
+        return self._python_says(_VERSIONS)
 
     def cuda(self) -> dict[str, Any] | None:
         """Whether torch can multiply on the GPU. None: there is no torch."""
         has_torch = self.report.get("program", {}).get("packages", {}).get("torch")
-        return _last_json(self._run_python(["-c", _CUDA])) if has_torch else None
+        return self._python_says(_CUDA) if has_torch else None
 
-    def _run_python(self, words: list[str]) -> dict[str, Any]:
-        return self.inside([self.spec["program_python"], "-P", *words])
+    def _python_says(self, code: str) -> dict[str, Any]:
+        """The object that `code` prints last in the program's Python. Errors: ValueError with its complaint."""
+        answer = self.inside([self.spec["program_python"], "-P", "-c", code])
+        lines = [line for line in answer["out"].splitlines() if line.startswith("{")]
+        if answer["code"] != 0 or not lines:
+            raise ValueError(answer["err"] or f"ended with {answer['code']}")
+        return dict(json.loads(lines[-1]))
 
     def inside(self, command: list[str]) -> dict[str, Any]:
         """Run a command in the program's image, where there is one."""
@@ -171,14 +176,6 @@ class Probe:
                 texts.append(file.read().decode(errors="replace"))
         complaint = next((line for line in reversed(texts[1].splitlines()) if line.strip()), "")
         return {"code": code, "out": texts[0], "err": complaint.strip()[:300]}
-
-
-def _last_json(answer: dict[str, Any]) -> dict[str, Any]:
-    """The object that a program printed last. Errors: ValueError with its complaint."""
-    lines = [line for line in answer["out"].splitlines() if line.startswith("{")]
-    if answer["code"] != 0 or not lines:
-        raise ValueError(answer["err"] or f"ended with {answer['code']}")
-    return dict(json.loads(lines[-1]))
 
 
 if __name__ == "__main__":

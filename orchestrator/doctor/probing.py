@@ -28,7 +28,7 @@ from orchestrator.run.submission import job_script
 LONGEST_S = 180
 #: Slurm signals up to a minute early: with this much before it, an early signal still finds the job alive.
 BEFORE_SIGNAL_S = 60
-#: The probe loads torch and draws one picture; more memory would only make it wait longer.
+#: Enough to load torch and multiply on a GPU; more would only make it wait longer.
 ENOUGH_MEMORY_MB = 4096
 ENOUGH_CPUS = 2
 #: The report is looked for this often, and the queue.
@@ -55,23 +55,17 @@ class ProbeResult:
     output: str = ""
 
 
-def times_of(config: RunConfig, executor: str, longest_s: int | None) -> tuple[int, int]:
-    """(walltime, lead) of the probe in seconds. `longest_s`: the partition's limit, None for none.
+def probe_config(config: RunConfig, executor: str, longest_s: int | None) -> RunConfig:
+    """The config's own place in the cluster, with a short and small job. `longest_s`: the site's limit, None for none.
 
-    A local job is signalled to the second, so its lead leaves ten seconds only.
+    Without a memory request the site's default goes by the CPUs, so they stay.
     """
-    if executor != "slurm":
-        return LONGEST_S, LONGEST_S - 10
-    limit_s = min(LONGEST_S, config.slurm.time_limit, longest_s or LONGEST_S)
-    limit_s = max(60, limit_s // 60 * 60)  # Slurm counts walltimes in minutes
-    return limit_s, limit_s - BEFORE_SIGNAL_S if limit_s > BEFORE_SIGNAL_S else limit_s // 3
-
-
-def probe_config(config: RunConfig, limit_s: int, lead_s: int) -> RunConfig:
-    """The config's own place in the cluster, with a small job. Without a memory request the site's default goes by
-    the CPUs, so they stay.
-    """
-    slurm = config.slurm
+    limit_s, slurm = LONGEST_S, config.slurm
+    lead_s = limit_s - 10  # a local job is signalled to the second
+    if executor == "slurm":
+        limit_s = min(LONGEST_S, slurm.time_limit, longest_s or LONGEST_S)
+        limit_s = max(60, limit_s // 60 * 60)  # Slurm counts walltimes in minutes
+        lead_s = limit_s - BEFORE_SIGNAL_S if limit_s > BEFORE_SIGNAL_S else limit_s // 3
     small: dict[str, Any] = {"time_limit": limit_s}
     if slurm.mem is not None:
         small |= {"cpus_per_task": min(ENOUGH_CPUS, slurm.cpus_per_task)}
@@ -87,20 +81,18 @@ def send_probe(
 
     Whatever happens, Ctrl-C and SIGTERM included, the job is cancelled unless it has ended, and its folder removed.
     """
-    limit_s, lead_s = times_of(subject.config, subject.executor, longest_s)
-    result = ProbeResult(limit_s=limit_s, lead_s=lead_s)
+    config = probe_config(subject.config, subject.executor, longest_s)
+    result = ProbeResult(config.slurm.time_limit, config.lead_seconds)
     folder = nearest_folder(subject.run_dir.path.parent) / f".probe-{secrets.token_hex(4)}"
     try:
-        request = _make_folder(subject, folder, limit_s, lead_s)
+        request = _make_folder(subject, config, folder)
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         result.error = f"the probe's folder cannot be made in {folder.parent}: {error}"
         return result
     jobs, env = folder / "jobs", dict(subject.env)
     on_slurm = subject.executor == "slurm"
-    executor = (
-        SlurmExecutor(jobs, env, clusters=subject.config.slurm.clusters) if on_slurm else LocalExecutor(jobs, env)
-    )
+    executor = SlurmExecutor(jobs, env, clusters=config.slurm.clusters) if on_slurm else LocalExecutor(jobs, env)
     pursuit = Pursuit(executor, Path(request.job_dir), result, wait_s, say)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt
     try:
@@ -198,9 +190,9 @@ def _output_of(job_dir: Path) -> str:
     return "".join(texts)[-2000:]
 
 
-def _make_folder(subject: Subject, folder: Path, limit_s: int, lead_s: int) -> JobRequest:
+def _make_folder(subject: Subject, config: RunConfig, folder: Path) -> JobRequest:
     """A job's folder and script as `start` makes them, but for the program that the script ends with."""
-    config = probe_config(subject.config, limit_s, lead_s)
+    limit_s, lead_s = config.slurm.time_limit, config.lead_seconds
     job_dir = folder / "jobs" / "probe"
     job_dir.mkdir(parents=True)
     code_dir = folder / "code" / fix_code(folder / "code")

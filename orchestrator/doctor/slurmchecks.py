@@ -160,8 +160,7 @@ def _job_script(_config: RunConfig, slurm: SlurmFacts) -> Judgements:
 def _job_limits(config: RunConfig, slurm: SlurmFacts) -> Judgement:
     limits = slurm.limits
     if not limits.told:
-        why = limits.why or "no answer"
-        return ok(f"limits are unknown ({why}); they are learned from sbatch's refusals")
+        return ok(f"limits are unknown ({limits.why or 'no answer'}); they are learned from sbatch's refusals")
     submitted, running = limits.submitted or "any number of", limits.running or "any number of"
     found, advice = f"{submitted} jobs submitted, {running} running", _too_few_jobs(config, limits)
     sets: dict[str, Any] = {}

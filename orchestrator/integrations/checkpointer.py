@@ -1,7 +1,4 @@
-"""When a loop saves, and when it leaves: what all the callbacks of this folder do, and any loop can do itself.
-
-An example is in docs/programs.md.
-"""
+"""When a loop saves, and when it leaves: for the callbacks of this folder, and for any loop (docs/programs.md)."""
 
 from __future__ import annotations
 

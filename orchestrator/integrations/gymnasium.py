@@ -19,7 +19,6 @@ from PIL import Image
 from anchorleg.job import Job
 
 MOST_FPS = 10
-QUALITY = 75
 #: A picture's longer side, and what a batch may hold: a larger one is made smaller.
 MOST_PIXELS = 480
 MOST_BYTES = 60_000
@@ -90,7 +89,7 @@ def as_jpeg(pixels: np.ndarray) -> bytes:
     while True:
         image.thumbnail((side, side))
         kept = io.BytesIO()
-        image.save(kept, "JPEG", quality=QUALITY)
+        image.save(kept, "JPEG", quality=75)
         if kept.tell() <= MOST_BYTES:
             return kept.getvalue()
         side = side * 3 // 4

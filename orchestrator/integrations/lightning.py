@@ -93,10 +93,8 @@ class HandOver(Callback):
             self._chance_of_epoch = random_state()
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:  # noqa: ARG002
-        """Save where that is due; leave with exit code 75 (SystemExit) if the job is asked to.
-
-        Not where something is still to come before the next batch that a checkpoint from here would leave out: a
-        validation, schedulers that wait for it, the module's own end of the epoch.
+        """Save or leave (`Checkpointer.step_done`), but not where something is still to come before the next batch that
+        a checkpoint would leave out: a validation, schedulers that wait for it, the module's own end of the epoch.
         """
         loop = trainer.fit_loop.epoch_loop
         self._batches = loop.batch_progress.current.ready

@@ -70,9 +70,7 @@ class HandOver(TrainerCallback):
         if not control.should_training_stop:
             self._keeper.step_done(state.global_step, self._take(state.global_step))
 
-    def on_log(
-        self, _args: TrainingArguments, _state: TrainerState, _control: TrainerControl, logs: Any = None, **_more: Any
-    ) -> None:
+    def on_log(self, _args: Any, _state: Any, _control: Any, logs: Any = None, **_more: Any) -> None:
         """What the `Trainer` logs (`loss`, `eval_loss`, …) is in every report."""
         self._keeper.tell({name: value for name, value in (logs or {}).items() if name not in RESERVED})
 
