@@ -74,9 +74,7 @@ def probe_config(config: RunConfig, executor: str, longest_s: int | None) -> Run
     return config.model_copy(update={"lead_seconds": lead_s, "slurm": slurm.model_copy(update=small)})
 
 
-def send_probe(
-    subject: Subject, *, wait_s: float, say: Callable[[str], None], longest_s: int | None = None
-) -> ProbeResult:
+def send_probe(subject: Subject, *, wait_s: float, say: Callable[[str], None], longest_s: int | None) -> ProbeResult:
     """Submit the probe and follow it to its end. `wait_s`: how long it may wait in the queue.
 
     Whatever happens, Ctrl-C and SIGTERM included, the job is cancelled unless it has ended, and its folder removed.

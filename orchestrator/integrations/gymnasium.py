@@ -28,7 +28,7 @@ _MOST_FACTS = 16
 class Watched(gymnasium.Wrapper):
     """`env` as it is. `task`: what it is called on the page, by default its id. `clock`: monotonic s.
 
-    Of `info` the numbers and short words are shown beside the picture.
+    Of `info` the numbers and short words are shown beside the picture. Of several environments wrap one.
     """
 
     def __init__(
