@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from anchorleg.words import counted
-from orchestrator.config import RunConfig, check_start, training_identity
+from orchestrator.config import check_start, training_identity
 from orchestrator.controller import Controller
 from orchestrator.decisions.models import Abort, Action, Cancel, HandOver, Slot, Submit
 from orchestrator.decisions.turns import in_turn, turns_of
@@ -17,7 +17,7 @@ from orchestrator.notation import format_duration
 from orchestrator.run.begin import UNDRAWN, check_identity, executor_for, has_begun, rendered
 from orchestrator.run.lease import Lease, living_owner
 from orchestrator.run.ledger import load_ledger, read_control
-from orchestrator.run.rundir import RunDir, load_run, make_executor
+from orchestrator.run.rundir import load_run, make_executor
 from orchestrator.run.starting import StartRequest, commands_of
 from orchestrator.screens.cells import slots_words
 
@@ -30,11 +30,16 @@ def dry_start(asked: StartRequest) -> list[str]:
     config, run_dir = asked.config, asked.run_dir
     executor = executor_for(config, run_dir, os.environ)
     check_start(config, executor)
-    lines = [*(f"note: {note}" for note in notes_of(asked)), *_summary(config, run_dir, executor)]
+    commands = commands_of(config)
+    more = f" (and {len(commands) - 1} more)" if len(commands) > 1 else ""
+    what = f"{shlex.join(commands[0])}{more}" if commands else "the trainer" if config.trains else "actors"
+    jobs = f"jobs of {format_duration(config.slurm.time_limit)} by {executor}"
+    lines = [f"note: {note}" for note in notes_of(asked)]
+    lines += [f"run {config.run_name}: {counted(config.slots, 'slot')} of {what}, {jobs}", f"run folder {run_dir.path}"]
     actions: Sequence[Action] = ()
     if run_dir.run_file.exists():
-        more, actions = _going_on(asked, executor)
-        lines += more
+        notes, actions = _going_on(asked, executor)
+        lines += notes
     else:
         lines += ["", f"the job script of slot 0 ({UNDRAWN} stands for a random part):"]
         lines += [*rendered(config, asked.path, 0, os.environ).splitlines(), ""]
@@ -90,14 +95,3 @@ def _words(action: Action) -> str:
             return f"would cancel job {job_id} of slot {slot}: {why}"
         case Abort(slot=slot, attempt=attempt, why=why):
             return f"would make attempt {attempt} of slot {slot} print its stacks and end: {why}"
-
-
-def _summary(config: RunConfig, run_dir: RunDir, executor: str) -> list[str]:
-    slots, commands = counted(config.slots, "slot"), commands_of(config)
-    ours = "the trainer" if config.trains else "actors"
-    more = f" (and {len(commands) - 1} more)" if len(commands) > 1 else ""
-    what = f"{shlex.join(commands[0])}{more}" if commands else ours
-    return [
-        f"run {config.run_name}: {slots} of {what}, jobs of {format_duration(config.slurm.time_limit)} by {executor}",
-        f"run folder {run_dir.path}",
-    ]

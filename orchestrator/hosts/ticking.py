@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from anchorleg.output import say
 from orchestrator.controller import Controller
 from orchestrator.decisions.models import Ledger, Slot, SlotStatus, SubmissionState
 from orchestrator.failover import HOLDER
-from orchestrator.hosts.display import Log
+from orchestrator.hosts.display import log_line
 from orchestrator.hosts.hook import Hook
 from orchestrator.hosts.host import make_controller
 from orchestrator.run.lease import Lease
@@ -19,18 +20,13 @@ from orchestrator.screens.board import BoardWriter
 
 def tick(run_dir: RunDir) -> None:
     """One tick, for a person or a crontab. Errors: LeaseHeld."""
-    run = load_run(run_dir)
-    lease = Lease.take_patiently(run_dir, "tick")
-    _tick(run, run_dir, lease, say, Controller.tick)
+    _tick(load_run(run_dir), run_dir, Lease.take_patiently(run_dir, "tick"), say, Controller.tick)
 
 
 def tick_for_job(run_dir: RunDir) -> None:
-    """One tick, for a job that ends while no controller is there; what it does is said in controller.log.
-
-    Errors: LeaseHeld, at once.
-    """
-    run = load_run(run_dir)
-    _tick(run, run_dir, Lease.take(run_dir, HOLDER, now=time.time()), Log(run_dir).say, tick_as_job)
+    """One tick, for a job that ends without a controller, told in controller.log. Errors: LeaseHeld, at once."""
+    run, lease = load_run(run_dir), Lease.take(run_dir, HOLDER, now=time.time())
+    _tick(run, run_dir, lease, partial(log_line, run_dir), tick_as_job)
 
 
 def _tick(
