@@ -7,17 +7,15 @@ from itertools import islice
 from typing import NamedTuple
 
 from anchorleg.job import DO_NOT_REQUEUE, HANDED_OVER, Stretch, attempt_numbers, checkpoints_of, lineage
-from orchestrator.decisions.evidence import Claim, Exit, Lenient, Progress, saved_step
+from orchestrator.decisions.evidence import Claim, Exit, Lenient, Parent, Progress, saved_step
 from orchestrator.decisions.models import Slot
 from orchestrator.decisions.sightings import HEARTBEAT_SILENT_S
-from orchestrator.disk import read_json_or_none, read_record
+from orchestrator.disk import read_record
 from orchestrator.errors import RunFolderError
 from orchestrator.run.evidence import changed_at
 from orchestrator.run.rundir import RunDir
-from orchestrator.screens.runview import Event, JobFacts, SlotFacts
-
-#: The exit codes of a program that ended because it wanted to.
-_IN_ORDER = frozenset({0, HANDED_OVER, DO_NOT_REQUEUE})
+from orchestrator.screens.runview import JobFacts, SlotFacts
+from orchestrator.screens.timeline import Event
 
 
 class Sign(Lenient):
@@ -100,7 +98,8 @@ def _job_facts(
     seen_at = max(claim.at, sign.at, progress.at if progress is not None else 0.0)
     # By the node's clock, which may be behind, only where no controller has watched its heart.
     beat_at = max(seen_at, moments.beats.get(attempt, seen_at))
-    start = _start_step(run_dir, slot, attempt)
+    parent: Parent | None = read_record(Parent, folder / "parent.json", run_dir.disk)
+    start = parent.step if parent is not None else 0
     kept = 0
     if part is not None:
         newest = next((ref.step for ref in checkpoints_of(run_dir.slot(slot), attempt)), None)
@@ -128,13 +127,7 @@ def _answered_at(run_dir: RunDir, slot: int, attempt: int, asked_at: float | Non
     """When the program had done what it was asked to: its orderly end, else its last save after the request."""
     if asked_at is None:
         return None
-    if ended is not None and ended.code in _IN_ORDER:
+    if ended is not None and ended.code in {0, HANDED_OVER, DO_NOT_REQUEUE}:
         return ended.at
     newest = [changed_at(ref.path) for ref in checkpoints_of(run_dir.slot(slot), attempt)[:1]]
     return next((at for at in newest if at >= asked_at), None)
-
-
-def _start_step(run_dir: RunDir, slot: int, attempt: int) -> int:
-    value = read_json_or_none(run_dir.disk, run_dir.attempt(slot, attempt) / "parent.json")
-    step = value.get("step") if isinstance(value, dict) else None
-    return step if isinstance(step, int) else 0

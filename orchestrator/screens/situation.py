@@ -5,7 +5,7 @@ Every state that a slot can be in has its sentence here; `status` shows the shor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.decisions.edits import TRIED_AGAIN
 from orchestrator.decisions.models import Attempt, Blind, Seen, Slot, SlotStatus, Submission, SubmissionState, Verdict
@@ -18,10 +18,7 @@ from orchestrator.screens.timeline import at_and_in, clock
 
 @dataclass(frozen=True)
 class Situation:
-    """`state`: one word or two. `why`: what it waits for or ended of, empty where it does not wait. `next`: what comes.
-
-    `reason`: the scheduler's own word for a waiting job, `kind`: whether waiting helps, of a refused slot too.
-    """
+    """Fields of a `SlotView`. `why`: what it waits for or ended of. `next`: what comes."""
 
     state: str
     why: str = ""
@@ -47,17 +44,13 @@ class Around:
     full: bool = False
 
 
-NOT_SEEN_YET = "it is accepted; the next check of the queue shows more"
-
-
 def situation(slot: Slot, around: Around) -> Situation:
     """The situation of one slot, by its newest attempt that is not queued behind another."""
     attempt = slot.current
     live = live_submission(attempt)
     found = _with_job(slot, attempt, live, around) if attempt and live else _without_job(slot, around)
     if not around.alive and found.state not in OVER:
-        nobody = f"this run has no controller now: `orchestrator start {around.run_name}`"
-        return Situation(found.state, found.why, nobody, found.reason, found.kind)
+        return replace(found, next=f"this run has no controller now: `orchestrator start {around.run_name}`")
     if around.full and found.state == "waiting":
         return Situation(found.state, found.why, "a job is submitted once the disk has room")
     return found
@@ -68,7 +61,7 @@ def live_submission(attempt: Attempt | None) -> Submission | None:
     if attempt is None or not attempt.live:
         return None
     claimant = [s for s in attempt.live if s.token == attempt.claimed_by]
-    return (claimant or list(attempt.live))[-1]
+    return (claimant or attempt.live)[-1]
 
 
 def _without_job(slot: Slot, around: Around) -> Situation:
@@ -108,27 +101,25 @@ def _with_job(slot: Slot, attempt: Attempt, live: Submission, around: Around) ->
     """Of a slot whose job is there, or may be."""
     after = _after(slot, around)
     if isinstance(live.sighting, Blind):
-        return Situation("blind", live.sighting.error, _decided(live.sighting, around))
+        then = "nothing is submitted until it is seen again or its end is proven"
+        if live.sighting.proven_at is not None:
+            by = clock(max(live.sighting.proven_at, around.now) + around.look_s, around.now)
+            then = f"decided by {by} at the latest, unless the job shows a sign of life; nothing is submitted before"
+        return Situation("blind", live.sighting.error, then)
     if isinstance(live.sighting, Seen):
         return _seen(slot, attempt, live.sighting, after)
     if attempt.claimed_by == live.token:
         return Situation("running", slot.why, after)
     match live.state:
         case SubmissionState.SUBMITTED:
-            return Situation("submitted", slot.why or live.note, NOT_SEEN_YET)
+            return Situation(
+                "submitted", slot.why or live.note, "it is accepted; the next check of the queue shows more"
+            )
         case SubmissionState.UNCERTAIN:
             why = slot.why or live.note or "the last submission got no clear answer"
             return Situation("uncertain", why, "the controller first looks for it in the queue")
         case _:
             return Situation(live.state.shown, slot.why, "it is handed to the scheduler now")
-
-
-def _decided(blind: Blind, around: Around) -> str:
-    """What becomes of a job that is not seen, and when."""
-    if blind.proven_at is None:
-        return "nothing is submitted until it is seen again or its end is proven"
-    by = clock(max(blind.proven_at, around.now) + around.look_s, around.now)
-    return f"decided by {by} at the latest, unless the job shows a sign of life; nothing is submitted before"
 
 
 def _seen(slot: Slot, attempt: Attempt, seen: Seen, after: str) -> Situation:
