@@ -12,7 +12,7 @@ from anchorleg.output import Waiting, say
 from orchestrator.decisions.models import SlotStatus, SubmissionState
 from orchestrator.disk import private_opener
 from orchestrator.errors import LeaseHeld
-from orchestrator.hosts.host import KNOWN, hand_to_living_owner, print_notes
+from orchestrator.hosts.host import KNOWN, hand_to_living_owner, notes_of
 from orchestrator.run.begin import prepare_folder
 from orchestrator.run.lease import PASSING_TIMEOUT_S, highest_epoch, living_owner, read_owner
 from orchestrator.run.ledger import load_ledger, read_control
@@ -30,7 +30,7 @@ def start_in_background(asked: StartRequest, words: list[str]) -> None:
     """`start` in a session of its own. `words`: the command line that asks for the same. Errors: as `host.start`."""
     run_dir, name = asked.run_dir, asked.config.run_name
     known = patiently(lambda: read_control(run_dir)).number
-    print_notes(asked)
+    say(*notes_of(asked), file=sys.stderr)
     if hand_to_living_owner(asked):
         return
     prepare_folder(run_dir)

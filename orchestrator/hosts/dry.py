@@ -12,7 +12,7 @@ from orchestrator.config import check_start, training_identity
 from orchestrator.controller import Controller
 from orchestrator.decisions.models import Abort, Action, Cancel, HandOver, Slot, Submit
 from orchestrator.decisions.turns import in_turn, turns_of
-from orchestrator.hosts.host import already_finished, is_paused, notes_of, waiting_for_start, wish_of
+from orchestrator.hosts.host import finished_words, notes_of, waiting_for_start, wish_of
 from orchestrator.notation import format_duration
 from orchestrator.run.begin import UNDRAWN, check_identity, executor_for, has_begun, rendered
 from orchestrator.run.lease import Lease, living_owner
@@ -31,10 +31,10 @@ def dry_start(asked: StartRequest) -> list[str]:
     executor = executor_for(config, run_dir, os.environ)
     check_start(config, executor)
     commands = commands_of(config)
-    more = f" (and {len(commands) - 1} more)" if len(commands) > 1 else ""
-    what = f"{shlex.join(commands[0])}{more}" if commands else "the trainer" if config.trains else "actors"
+    others = f" (and {len(commands) - 1} more)" if len(commands) > 1 else ""
+    what = f"{shlex.join(commands[0])}{others}" if commands else "the trainer" if config.trains else "actors"
     jobs = f"jobs of {format_duration(config.slurm.time_limit)} by {executor}"
-    lines = [f"note: {note}" for note in notes_of(asked)]
+    lines = notes_of(asked)
     lines += [f"run {config.run_name}: {counted(config.slots, 'slot')} of {what}, {jobs}", f"run folder {run_dir.path}"]
     actions: Sequence[Action] = ()
     if run_dir.run_file.exists():
@@ -48,7 +48,11 @@ def dry_start(asked: StartRequest) -> list[str]:
         order = [slot.index for slot in in_turn([Slot(index=slot) for slot in range(config.slots)], turns_of(config))]
         actions, left = [Submit(slot, 0, "") for slot in order[:places]], sorted(order[places:])
         lines += [f"{slots_words(left)} would wait, because {why}"] if left else []
-    return [*lines, *_acts(actions), "Nothing was changed."]
+    more = [action for action in actions if isinstance(action, Submit)][SLOTS_SHOWN:]
+    acts = [_words(action) for action in actions if action not in more]
+    if more:
+        acts.append(f"would submit {counted(len(more), 'more job')}, for {slots_words([a.slot for a in more])}")
+    return [*lines, *(acts or ["`orchestrator start` would do nothing now."]), "Nothing was changed."]
 
 
 def _going_on(asked: StartRequest, executor: str) -> tuple[list[str], Sequence[Action]]:
@@ -68,19 +72,10 @@ def _going_on(asked: StartRequest, executor: str) -> tuple[list[str], Sequence[A
     controller = Controller(run, run_dir, Lease.of_nobody(run_dir), queue, poll_s=run.poll_s)
     controller.reactivate()
     actions = controller.preview(wish_of(asked, wish, time.time()) or wish)  # it takes up the wish
-    if controller.over and not is_paused(controller.ledger):
-        notes.append(already_finished(config))
+    notes += filter(None, [finished_words(controller)])
     if (error := queue.poll().error) is not None:
         notes.append(f"the queue does not answer ({error}): nothing would be submitted until it does")
     return notes, actions
-
-
-def _acts(actions: Sequence[Action]) -> list[str]:
-    more = [action for action in actions if isinstance(action, Submit)][SLOTS_SHOWN:]
-    acts = [_words(action) for action in actions if action not in more]
-    if more:
-        acts.append(f"would submit {counted(len(more), 'more job')}, for {slots_words([a.slot for a in more])}")
-    return acts or ["`orchestrator start` would do nothing now."]
 
 
 def _words(action: Action) -> str:

@@ -27,8 +27,6 @@ TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = TIMEOUT_S + 5.0
 #: Events that wait for the one before; a thousand slots that fail at once need no thousand mails.
 MOST_WAITING = 100
-#: How much of the command's complaint goes into the log.
-COMPLAINT_CHARS = 200
 #: The system takes no variable of more than 128 KiB; all the words are in the facts.
 WORDS_CHARS = 1000
 
@@ -111,5 +109,5 @@ class Hook:
             return f"{command[0]}: {error.strerror}"
         if child.returncode == 0:
             return None
-        last = complaint.decode(errors="replace").strip()[-COMPLAINT_CHARS:].replace("\n", " / ")
+        last = complaint.decode(errors="replace").strip()[-200:].replace("\n", " / ")
         return f"{command[0]} ended with {child.returncode}{': ' + last if last else ''}"

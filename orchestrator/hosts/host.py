@@ -63,7 +63,7 @@ def start(asked: StartRequest, out: Console) -> None:
     """
     run_dir, told = asked.run_dir, os.environ.pop(KNOWN, None)
     known = int(told) if told is not None else patiently(lambda: read_control(run_dir)).number
-    print_notes(asked)
+    say(*notes_of(asked), file=sys.stderr)
     wait_for_owner_elsewhere(asked)
     if hand_to_living_owner(asked):
         return
@@ -78,8 +78,8 @@ def start(asked: StartRequest, out: Console) -> None:
             hook, board = Hook(run, run_dir, display.note), BoardWriter(run, run_dir)
             controller = make_controller(run, run_dir, lease, display.say, hook, board.write)
             controller.reactivate()
-            if controller.over and controller.control.wish == "run" and not is_paused(controller.ledger):
-                display.note(already_finished(run.config))
+            if controller.control.wish == "run" and (words := finished_words(controller)):
+                display.note(words)
             with notices_heeded(run, run_dir, display.note):
                 while True:
                     try:
@@ -119,18 +119,13 @@ def executor_of(asked: StartRequest) -> str:
         return ""
 
 
-def print_notes(asked: StartRequest) -> None:
-    """What the person who typed `start` should know, on standard error."""
-    say(*(f"note: {note}" for note in notes_of(asked)), file=sys.stderr)
-
-
 def notes_of(asked: StartRequest) -> list[str]:
-    """What the person who types `start` should know, a sentence each."""
+    """What the person who types `start` should know, a line each."""
     config = asked.config
     here = visible_gpus(os.environ) if executor_of(asked) == "local" else ()
     shared = sharing(here, config.places, config.slurm.gpus)
     notes = [*warnings_of(config), shared, *wandb_notes(config.wandb, os.environ), *asked.notes]
-    return [note for note in notes if note]
+    return [f"note: {note}" for note in notes if note]
 
 
 def begin_run(asked: StartRequest, known: int) -> Run:
@@ -205,11 +200,6 @@ def waiting_for_start(ledger: Ledger | None, slots: int) -> list[int]:
     return [slot.index for slot in found if slot.status in waits and not slot.on_request]
 
 
-def is_paused(ledger: Ledger) -> bool:
-    """Whether a slot waits for a person."""
-    return any(slot.status is SlotStatus.PAUSED for slot in ledger.slots)
-
-
 def make_controller(
     run: Run,
     run_dir: RunDir,
@@ -263,8 +253,11 @@ def report_leaving(ledger: Ledger, config: RunConfig) -> None:
         raise HandedOver("machine.taken", name=config.run_name)
 
 
-def already_finished(config: RunConfig) -> str:
-    """What to say where `start` finds every slot finished, and nothing more to do for any."""
+def finished_words(controller: Controller) -> str:
+    """What to say where `start` finds every slot finished, and nothing more to do for any; else empty."""
+    config = controller.run.config
+    if not controller.over or any(slot.status is SlotStatus.PAUSED for slot in controller.ledger.slots):
+        return ""
     again = f"`orchestrator start {config.run_name} --set"
     how = f"To train further, add steps: {again} training.total_steps=…`."
     if config.command is not None:

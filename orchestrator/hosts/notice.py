@@ -48,18 +48,14 @@ class UnusableError(Exception):
     """The service did not answer, or not as it should; with a clause that says so."""
 
 
-def grace_of(run: Run, grace_s: float | None) -> float:
-    """How long (seconds) jobs have to hand over."""
-    return float(run.config.lead_seconds) + HAND_OVER_MARGIN_S if grace_s is None else grace_s
-
-
 @contextmanager
 def notices_heeded(run: Run, run_dir: RunDir, say: Callable[[str], None]) -> Iterator[None]:
     """Meanwhile a notice stops the run, where the config asks for that; one that is there does before the first job."""
 
     def stop(words: str) -> None:
         if read_control(run_dir).wish == "run":  # else somebody wished it before: it is stopped, and not handed over
-            write_control(run_dir, "stop", now=time.time(), by=PREEMPTED, grace_s=grace_of(run, None))
+            grace_s = float(run.config.lead_seconds) + HAND_OVER_MARGIN_S
+            write_control(run_dir, "stop", now=time.time(), by=PREEMPTED, grace_s=grace_s)
             say(f"{words}: every job is asked to save and end")
 
     asked = run.config.relay.preemption_notice
@@ -145,13 +141,8 @@ def notice_of(cloud: Cloud, environ: Mapping[str, str]) -> str:
         return ""
     if status != http.client.OK:
         raise UnusableError(f"it answered with status {status}")
-    return _action_of(text)
-
-
-def _action_of(text: str) -> str:
-    """Of `{"action": "terminate", "time": "2026-11-24T08:22:00Z"}`. Errors: UnusableError."""
     try:
-        value = json.loads(text)
+        value = json.loads(text)  # {"action": "terminate", "time": "2026-11-24T08:22:00Z"}
         action = value["action"]
     except (ValueError, RecursionError, LookupError, TypeError):
         action = None

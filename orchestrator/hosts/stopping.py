@@ -10,13 +10,13 @@ from rich.console import Console
 
 from anchorleg.files import patiently
 from anchorleg.output import Waiting, say
+from orchestrator.controller import HAND_OVER_MARGIN_S
 from orchestrator.decisions.requests import Control
 from orchestrator.errors import Interrupted, LeaseHeld, StopUnfinished
 from orchestrator.executors.base import JobState
 from orchestrator.hosts.display import RunDisplay, interruptions
 from orchestrator.hosts.hook import Hook
 from orchestrator.hosts.host import make_controller
-from orchestrator.hosts.notice import grace_of
 from orchestrator.run.lease import TTL_S, Lease, living_owner, silent_for
 from orchestrator.run.ledger import load_ledger, read_control, write_control
 from orchestrator.run.rundir import Run, RunDir, load_run, make_executor
@@ -50,9 +50,10 @@ def stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None, out: Console)
     """
     run = patiently(lambda: load_run(run_dir))
     patiently(lambda: load_ledger(run_dir, run.run_id))
-    name, grace = run.config.run_name, grace_of(run, grace_s)
-    wish = wish_to_stop(run_dir, at_once=at_once, grace_s=grace)
-    patience_s = (0.0 if at_once else grace) + STOP_MARGIN_S + 2 * run.poll_s
+    name = run.config.run_name
+    grace_s = float(run.config.lead_seconds) + HAND_OVER_MARGIN_S if grace_s is None else grace_s
+    wish = wish_to_stop(run_dir, at_once=at_once, grace_s=grace_s)
+    patience_s = (0.0 if at_once else grace_s) + STOP_MARGIN_S + 2 * run.poll_s
     asked_at, told = time.monotonic(), False
     with interruptions() as interrupted, RunDisplay(run_dir, out) as display:
         while not interrupted():

@@ -55,7 +55,8 @@ def explain(view: RunView, index: int, now: float, *, last: int = 15) -> Explana
         raise ConfigError("slot.unknown", name=view.run_name, slot=index, last=len(view.slots) - 1)
     slot, shown = source.ledger.slots[index], view.slots[index]
     events = [event for event in source.events.all if event.get("slot", index) == index]
-    moments = [HistoryEvent(at=event.get("at", 0.0), words=sentence(event, now), event=event) for event in events]
+    newest = events[-last:] if last else []
+    moments = [HistoryEvent(at=event.get("at", 0.0), words=sentence(event, now), event=event) for event in newest]
     rung = place_words(slot, source.ledger.slots, source.run.config.queue)
     return Explanation(
         run_name=view.run_name,
@@ -63,7 +64,7 @@ def explain(view: RunView, index: int, now: float, *, last: int = 15) -> Explana
         withheld=_withheld(slot, shown, view, now),
         next=shown.next,
         facts=(*_run_facts(view, now), *_slot_facts(slot, shown, now), *([rung] if rung else [])),
-        history=tuple(moments[-last:] if last else ()),
+        history=tuple(moments),
         slot=shown,
     )
 

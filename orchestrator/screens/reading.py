@@ -43,8 +43,6 @@ RATE_AFTER_S = 5.0
 LATE_LOOK_S = 150.0
 #: A poll comes a tenth late at most (controller.Controller spreads them).
 LATEST_POLL = 1.1
-#: Slurm counts walltimes in minutes.
-MINUTE_S = 60.0
 #: On a full disk the first look that was due and is not written is enough. So long may the writing take.
 WRITING_S = 5.0
 #: An attempt's own report is missing while it starts; those of so many before it stand in.
@@ -207,7 +205,7 @@ def _slot_view(slot: Slot, run: Run, run_dir: RunDir, around: Around) -> SlotVie
     asked_s = raised_slurm(places[live.place if live.place < len(places) else 0], slot.raised).time_limit
     is_whole = "." not in (live.job_id or "")  # of a job for several slots, a slot may begin late
     given_s = view.ends_at - begins if is_whole and begins and view.ends_at else asked_s
-    if given_s <= asked_s - MINUTE_S:
+    if given_s <= asked_s - 60:  # Slurm counts walltimes in minutes
         words = f"Slurm gave this job {format_duration(given_s)} of {format_duration(asked_s)}"
         view = view.model_copy(update={"shortened": words})
     return _with_rate(view, slot, run, progress, around.now)
