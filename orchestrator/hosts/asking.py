@@ -25,8 +25,6 @@ from trainer.config.read import located, sentences
 
 #: Slots beyond these are counted, and not named.
 NAMED = 6
-#: So many of the steps that one could go back to are listed.
-_LISTED = 8
 _DONE = {
     "drop": "dropped: a running job saves and ends, and no other follows",
     "pause": "paused: a running job saves and ends; continue with `orchestrator resume`",
@@ -192,5 +190,5 @@ def _newest(run_dir: RunDir, slot: int, step: int) -> tuple[int, CheckpointRef]:
     for ref in there:
         if ref.step <= step:
             return numbers[-1], ref
-    steps = ", ".join(f"{ref.step:,}" for ref in there[-_LISTED:])
+    steps = ", ".join(f"{ref.step:,}" for ref in there[-8:])
     raise ConfigError("rollback.no-checkpoint", step=step, slot=slot, steps=steps or "none")

@@ -21,7 +21,7 @@ from orchestrator.run.rundir import load_run, make_executor
 from orchestrator.run.starting import StartRequest, commands_of
 from orchestrator.screens.cells import slots_words
 
-#: Of a thousand submissions so many are written out; the slots of the others are named in one line.
+#: So many submissions are written out; the slots of the others are named in one line.
 SLOTS_SHOWN = 8
 
 

@@ -244,9 +244,8 @@ def report_end(controller: Controller, run: Run, run_dir: RunDir, out: Console) 
 
 
 def report_leaving(ledger: Ledger, config: RunConfig) -> None:
-    """After a notice: the same command goes on, here after a false alarm, else on another machine that sees the folder.
-
-    Errors: HandedOver (exit code 75), unless nothing is left to do anywhere.
+    """After a notice the same command goes on, here or on another machine that sees the folder: HandedOver (exit code
+    75), unless nothing is left to do.
     """
     over = {SlotStatus.FINISHED, SlotStatus.DROPPED, SlotStatus.BEHIND}
     if any(slot.status not in over for slot in ledger.slots[: config.slots]):
@@ -266,10 +265,7 @@ def finished_words(controller: Controller) -> str:
 
 
 def _report_failures(ledger: Ledger, name: str) -> None:
-    """Slots that were given up, by their reason, or wait for a person.
-
-    Errors: SchedulerRefused where Slurm refused them, else RunFailed; RunPaused where nothing failed.
-    """
+    """Errors: SchedulerRefused where Slurm refused slots, else RunFailed; RunPaused where nothing failed."""
     failed = [slot for slot in ledger.slots if slot.status is SlotStatus.FAILED]
     paused = [slot for slot in ledger.slots if slot.status is SlotStatus.PAUSED]
     alike: dict[str, list[int]] = {}

@@ -36,8 +36,6 @@ LOOK_S = 5.0
 TIMEOUT_S = 2.0
 #: A notice has about a hundred bytes, a token 56.
 MOST_BYTES = 4096
-#: A token for one look.
-TOKEN_S = 60
 #: Of words that the service chose.
 WORDS_CHARS = 40
 
@@ -131,7 +129,7 @@ def notice_of(cloud: Cloud, environ: Mapping[str, str]) -> str:
             raise UnusableError(f"it answered with status {status} instead of TRUE or FALSE")
         return "Google Cloud takes this machine away within 30 s" if text == "TRUE" else ""
     address = environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or _ADDRESS
-    asked = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_S)}
+    asked = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}  # for one look
     status, token, _ = _request(address, "PUT", "/latest/api/token", asked)
     if status != http.client.OK or not token.isascii() or not token.isprintable():
         raise UnusableError(f"it gave no token (status {status})")

@@ -34,7 +34,6 @@ WAKE_S = 5.0
 LOOK_S = 0.1
 #: Slurm takes an ended job out of the queue within a second or two; an epilog may take longer.
 QUEUE_TIMEOUT_S = 15.0
-QUEUE_LOOK_S = 0.5
 
 
 def wish_to_stop(run_dir: RunDir, *, at_once: bool, grace_s: float) -> Control:
@@ -108,7 +107,7 @@ def _wait_for_the_queue(run: Run, run_dir: RunDir) -> None:
         poll = executor.poll()
         if poll.error is not None or all(row.state is JobState.ENDED for row in poll.rows):
             return
-        time.sleep(QUEUE_LOOK_S)
+        time.sleep(0.5)
 
 
 def _report(run: Run, run_dir: RunDir, *, interrupted: bool) -> None:

@@ -32,9 +32,7 @@ def tick_for_job(run_dir: RunDir) -> None:
 def _tick(
     run: Run, run_dir: RunDir, lease: Lease, say: Callable[[str], None], act: Callable[[Controller], None]
 ) -> None:
-    """The board is written when the lease is free again: that may take long on a slow disk, and meanwhile no other
-    controller can look after the run.
-    """
+    """The board is written when the lease is free again: that may take long on a slow disk."""
     hook = Hook(run, run_dir, say)
     try:
         act(make_controller(run, run_dir, lease, say, hook))
@@ -45,8 +43,8 @@ def _tick(
 
 
 def tick_as_job(controller: Controller) -> None:
-    """One tick that leaves nothing for later: nobody may come. Where it finds out itself that what was asked for before
-    was never accepted, which is to be asked for again in a minute, a second one does so at once.
+    """One tick that leaves nothing for later, when nobody may come: what it finds was never accepted, a second one asks
+    for again at once.
     """
     attempts = [slot.current for slot in controller.ledger.slots if slot.current]
     known = {submission.token for attempt in attempts for submission in attempt.submissions}
@@ -59,9 +57,7 @@ def tick_as_job(controller: Controller) -> None:
 
 
 def without_waits_for_room(ledger: Ledger) -> Ledger:
-    """`ledger` in which slots whose last submission was refused for lack of room may try again at once: by the time at
-    which they were to, no job may be left that looks.
-    """
+    """`ledger` in which slots that wait for room may try again at once: later, no job may be left that looks."""
     slots = tuple(
         slot.model_copy(update={"not_before": 0.0}) if waits_for_room(slot) else slot for slot in ledger.slots
     )

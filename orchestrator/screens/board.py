@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from anchorleg.files import file_mode, write_bytes
@@ -150,7 +149,10 @@ class BoardWriter:
         self._due_at = done + max(EVERY_S, REST * (done - began))
 
     def _write(self) -> None:
-        place = self._place()
+        # Beside the curves of the first slot that publishes.
+        run = shared_dir(self._run.config, self._run.folder, self._run_dir) / "v1" / "runs" / self._run.run_id
+        places = (run / str(slot) / "metrics" for slot in range(self._run.config.slots))
+        place = next((folder for folder in places if folder.is_dir()), None)
         if place is None:
             return
         now = self._now()
@@ -161,9 +163,3 @@ class BoardWriter:
         if told != self._told or now - self._written_at >= BEAT_S:
             write_bytes(place / FILE, line_of(board), mode=file_mode(place))
             self._told, self._written_at = told, now
-
-    def _place(self) -> Path | None:
-        """Beside the curves of the first slot that publishes."""
-        run = shared_dir(self._run.config, self._run.folder, self._run_dir) / "v1" / "runs" / self._run.run_id
-        found = (run / str(slot) / "metrics" for slot in range(self._run.config.slots))
-        return next((folder for folder in found if folder.is_dir()), None)

@@ -29,14 +29,9 @@ from orchestrator.screens.runview import JobFacts, RunView, SlotFacts, StaleLedg
 #: sign of life. That counts as its own, without a step in it: better too little goodput than too much.
 BEAT_S = 30.0
 #: Column and field, in the order in which a job lives.
-KINDS = (
-    ("queue", "queue_s"),
-    ("waiting", "waiting_s"),
-    ("blind", "blind_s"),
-    ("start-up", "start_up_s"),
-    ("productive", "productive_s"),
-    ("lost", "lost_s"),
-    ("saving", "saving_s"),
+KINDS = tuple(
+    (kind, f"{kind.replace('-', '_')}_s")
+    for kind in ("queue", "waiting", "blind", "start-up", "productive", "lost", "saving")
 )
 LEGEND = "goodput = productive / (start-up + productive + lost + saving)"
 

@@ -30,10 +30,8 @@ class Sign(Lenient):
 def slot_facts(
     run_dir: RunDir, slot: Slot, events: Sequence[Event], now: float, *, over: bool, most: int | None = None
 ) -> SlotFacts:
-    """The facts of one slot. `events`: its own, oldest first. `over`: it wants no job now. `most`: nothing is read of
-    older jobs than so many, as if the slot had none (None: all are read).
-
-    Errors: RunFolderError where its history is damaged.
+    """The facts of one slot. `events`: its own, oldest first. `over`: it wants no job now. `most`: of so many of its
+    newest jobs (None: all). Errors: RunFolderError where its history is damaged.
     """
     folder = run_dir.slot(slot.index)
     has_claim = (n for n in reversed(attempt_numbers(folder)) if run_dir.disk.exists(folder / f"attempts/{n}/claim"))

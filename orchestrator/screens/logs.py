@@ -1,7 +1,4 @@
-"""`orchestrator logs`: a slot's job output, across its jobs.
-
-A job has two files (`job-<id>.out`, `.err`), whose lines have no common order; each piece says where it is from.
-"""
+"""`orchestrator logs`: a slot's output, across its jobs. A job has two files; each piece says where it is from."""
 
 from __future__ import annotations
 

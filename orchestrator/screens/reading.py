@@ -1,6 +1,4 @@
-"""From a run's folder to its `RunView`: the newest ledger, the jobs' reports, the history, and (by `jobtimes`) what the
-jobs left. Read-only. No screen reads the folder itself, except `logs`, which prints what jobs printed.
-"""
+"""From a run's folder to its `RunView`. Read-only. No other screen reads the folder, except `logs` and `jobtimes`."""
 
 from __future__ import annotations
 
@@ -15,7 +13,6 @@ from orchestrator.decisions.ends import lead_warning
 from orchestrator.decisions.escalation import raised_slurm, raised_words
 from orchestrator.decisions.evidence import Claim, Exit, Progress
 from orchestrator.decisions.models import Attempt, Ledger, Seen, Slot, SlotStatus
-from orchestrator.decisions.reasons import reason_of
 from orchestrator.disk import is_out_of_inodes, left_on_full_disk, read_record
 from orchestrator.notation import format_duration
 from orchestrator.run.evidence import changed_at
@@ -24,17 +21,8 @@ from orchestrator.run.ledger import load_ledger, read_control, read_events
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.screens.forecast import forecast, queue_view, waits_between
 from orchestrator.screens.jobtimes import slot_facts
-from orchestrator.screens.runview import (
-    ExcludedNode,
-    RunEvents,
-    RunSource,
-    RunState,
-    RunView,
-    SlotView,
-    StaleLedger,
-    SuccessorView,
-)
-from orchestrator.screens.situation import Around, live_submission, situation
+from orchestrator.screens.runview import ExcludedNode, RunEvents, RunSource, RunView, SlotView, StaleLedger
+from orchestrator.screens.situation import Around, live_submission, run_state, situation, successor_view
 from orchestrator.screens.timeline import clock
 
 #: A job that has just begun has no rate worth telling: its first steps fill buffers.
@@ -43,7 +31,7 @@ RATE_AFTER_S = 5.0
 LATE_LOOK_S = 150.0
 #: A poll comes a tenth late at most (controller.Controller spreads them).
 LATEST_POLL = 1.1
-#: On a full disk the first look that was due and is not written is enough. So long may the writing take.
+#: On a full disk the first look that was due and is not written is enough. So long may writing take.
 WRITING_S = 5.0
 #: An attempt's own report is missing while it starts; those of so many before it stand in.
 ATTEMPTS_BACK = 3
@@ -80,7 +68,7 @@ def run_view(run_dir: RunDir, now: float | None = None, *, events: bool = False,
     )
     slots = tuple(_slot_view(slot, run, run_dir, around) for slot in known)
     live = any(attempt.live for slot in known for attempt in slot.attempts)
-    state = _state(run, control.wish, slots, alive=by is not None, live=live)
+    state = run_state([slot.state for slot in slots[: run.config.slots]], around, live=live)
     source = RunSource(run, ledger, RunEvents(tuple(read_events(run_dir))) if events or jobs != 0 else RunEvents())
     if jobs != 0:
         facts = []
@@ -130,27 +118,13 @@ def _stale_ledger(run: Run, run_dir: RunDir, ledger: Ledger, by: Keeper | None, 
 
 
 def keeper(run_dir: RunDir, now: float) -> Keeper | None:
-    """A living controller, or `orchestrator tick` that comes again and again. None: nobody. Errors: RunFolderError,
-    OSError.
-    """
+    """A living controller, or regular ticks of `orchestrator tick`. Errors: RunFolderError, OSError."""
     owner = living_owner(run_dir)
     if (owner is None or owner.passes) and (ticks := regular_ticks(run_dir, now)) is not None:
         minutes = max(1, round(ticks.every_s / 60))
         often = "once a minute" if minutes == 1 else f"every {minutes} minutes"
         return Keeper(f"`orchestrator tick` on {ticks.host}, {often}", ticks.every_s)
     return Keeper(f"{owner.process} (`{owner.command}`, since {clock(owner.since, now)})") if owner else None
-
-
-def _state(run: Run, wish: str, slots: tuple[SlotView, ...], *, alive: bool, live: bool) -> RunState:
-    states = {slot.state for slot in slots[: run.config.slots]}
-    over = {SlotStatus.FINISHED, SlotStatus.DROPPED, SlotStatus.BEHIND}
-    if states and states <= over and not (live and wish != "run"):
-        return "finished"
-    if wish != "run":
-        return "stopping" if live else "stopped"
-    if states and not live and states <= over | {SlotStatus.FAILED, SlotStatus.PAUSED}:
-        return "paused" if SlotStatus.PAUSED in states else "failed"
-    return "running" if alive else "no controller"
 
 
 def _slot_view(slot: Slot, run: Run, run_dir: RunDir, around: Around) -> SlotView:
@@ -165,7 +139,7 @@ def _slot_view(slot: Slot, run: Run, run_dir: RunDir, around: Around) -> SlotVie
         **vars(now_is),
         attempt=attempt.number if attempt else None,
         retry_at=slot.not_before if slot.not_before > around.now and now_is.state == "waiting" else None,
-        successor=_successor(slot),
+        successor=successor_view(slot),
         step=progress.get("step", slot.step or None),
         total=progress.get("total", slot.total),
         checkpoint_step=_saved(slot, progress),
@@ -242,21 +216,6 @@ def _with_rate(view: SlotView, slot: Slot, run: Run, progress: dict[str, Any], n
         left_s, job_s = min(ends) - now if ends else None, run.config.longest_job_s(slot.index)
         update["forecast"] = forecast(view.total - view.step, rate, left_s, job_s, waits_between(slot.attempts))
     return view.model_copy(update=update)
-
-
-def _successor(slot: Slot) -> SuccessorView | None:
-    attempt = slot.successor
-    live = live_submission(attempt)
-    if attempt is None or live is None:
-        return None
-    seen = live.sighting if isinstance(live.sighting, Seen) else None
-    return SuccessorView(
-        attempt=attempt.number,
-        job_id=live.job_id,
-        state=str(seen.state) if seen else live.state.shown,
-        why=reason_of(seen.reason, seen.partition).words if seen and seen.reason not in {"", "Dependency"} else "",
-        reason=seen.reason if seen else "",
-    )
 
 
 def _newest_progress(run_dir: RunDir, slot: int, attempt: Attempt | None) -> tuple[dict[str, Any], str]:

@@ -1,10 +1,8 @@
-"""What a slot is doing, why it does not do more, and what happens next: in words. Pure.
-
-Every state that a slot can be in has its sentence here; `status` shows the short form and `explain` the whole.
-"""
+"""What a run is doing, in a word; and a slot: why it does not do more, and what happens next. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.decisions.edits import TRIED_AGAIN
@@ -12,7 +10,7 @@ from orchestrator.decisions.models import Attempt, Blind, Seen, Slot, SlotStatus
 from orchestrator.decisions.reasons import BOOTING, Kind, PendingReason, reason_of
 from orchestrator.decisions.requests import is_put_off
 from orchestrator.executors.base import JobState
-from orchestrator.screens.runview import OVER
+from orchestrator.screens.runview import OVER, RunState, SuccessorView
 from orchestrator.screens.timeline import at_and_in, clock
 
 
@@ -44,8 +42,20 @@ class Around:
     full: bool = False
 
 
+def run_state(states: Sequence[str], around: Around, *, live: bool) -> RunState:
+    """`states`: of the slots that are wanted. `live`: whether any slot may have a job."""
+    over = {"finished", "dropped", "behind"}
+    if states and over.issuperset(states) and not (live and around.wish != "run"):
+        return "finished"
+    if around.wish != "run":
+        return "stopping" if live else "stopped"
+    if states and not live and (over | {"failed", "paused"}).issuperset(states):
+        return "paused" if "paused" in states else "failed"
+    return "running" if around.alive else "no controller"
+
+
 def situation(slot: Slot, around: Around) -> Situation:
-    """The situation of one slot, by its newest attempt that is not queued behind another."""
+    """By the slot's newest attempt that is not queued behind another."""
     attempt = slot.current
     live = live_submission(attempt)
     found = _with_job(slot, attempt, live, around) if attempt and live else _without_job(slot, around)
@@ -62,6 +72,22 @@ def live_submission(attempt: Attempt | None) -> Submission | None:
         return None
     claimant = [s for s in attempt.live if s.token == attempt.claimed_by]
     return (claimant or attempt.live)[-1]
+
+
+def successor_view(slot: Slot) -> SuccessorView | None:
+    """The job that is queued behind the slot's running one, if any."""
+    attempt = slot.successor
+    live = live_submission(attempt)
+    if attempt is None or live is None:
+        return None
+    seen = live.sighting if isinstance(live.sighting, Seen) else None
+    return SuccessorView(
+        attempt=attempt.number,
+        job_id=live.job_id,
+        state=str(seen.state) if seen else live.state.shown,
+        why=reason_of(seen.reason, seen.partition).words if seen and seen.reason not in {"", "Dependency"} else "",
+        reason=seen.reason if seen else "",
+    )
 
 
 def _without_job(slot: Slot, around: Around) -> Situation:

@@ -46,12 +46,10 @@ AROUND_ROWS = 10
 LEAST_ROWS = 5
 WATCH_S = 2.0
 BEST_SHOWN = 3
-#: In these a slot has nothing to do, and the next step is a person's.
-_ENDS = frozenset({"failed", "paused", "blind", "uncertain"})
 #: In place of the time that a job has left.
 OVER = "over"
 NAME_WIDTH = 32
-#: So many givers of experience are named; a class is more, and `syncd contributors` shows all.
+#: Givers of experience; `syncd contributors` shows all.
 NAMED = 5
 #: Field of a progress report, and who gave the experience that it counts.
 _WHO = {"contributors": "others", "group": "its group"}
@@ -87,7 +85,8 @@ def _slots_table(slots: Sequence[SlotView], now: float, width: int) -> Text:
             kept.add(column.name)
     shown = [name for name in cells if name in kept]
     rows = list(zip(*(cells[name] for name in shown), strict=True))
-    return table(shown, rows, left=_LEFT, style=lambda name, cell: _COLOURS.get(cell, "") if name == "state" else "")
+    left = ("slot", "experiment", "job", "state")
+    return table(shown, rows, left=left, style=lambda name, cell: _COLOURS.get(cell, "") if name == "state" else "")
 
 
 def _headline(view: RunView) -> str:
@@ -171,7 +170,8 @@ def note_lines(view: RunView, now: float) -> list[str]:
 def notes(slot: SlotView, now: float, *, with_next: bool = True) -> list[str]:
     """Why it waits, what to mind, or how its last job ended. `with_next`: and what comes."""
     found, why = [], slot.why
-    if with_next and (slot.retry_at is not None or (why and slot.state in _ENDS)):
+    is_a_persons = slot.state in {"failed", "paused", "blind", "uncertain"}
+    if with_next and (slot.retry_at is not None or (why and is_a_persons)):
         why = f"{why}; {slot.next}" if why else slot.next
     if slot.expected_start_at is not None:
         why += f"; Slurm expects to start it {at_and_in(slot.expected_start_at, now)}"
@@ -286,16 +286,13 @@ _COLUMNS = (
     _Column("next job", 5, lambda slot, _: _next_job(slot)),
     _Column("jobs", 8, lambda slot, _: str(slot.jobs)),
 )
-_LEFT = ("slot", "experiment", "job", "state")
 
 
 # --- again and again --------------------------------------------------------------------------------------------------
 
 
 def watch(run_dir: RunDir, out: Console, *, as_json: bool, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Show the run until interrupted, which is no error. Errors: as `run_view`; a file that cannot be read for the
-    moment is tried again.
-    """
+    """Show the run until interrupted, which is no error. Errors: as `run_view` at the first look."""
     with suppress(KeyboardInterrupt):
         if out.is_terminal and not as_json:
             _on_terminal(run_dir, out, sleep)
