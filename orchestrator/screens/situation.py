@@ -124,7 +124,6 @@ def _without_job(slot: Slot, around: Around) -> Situation:
 
 
 def _with_job(slot: Slot, attempt: Attempt, live: Submission, around: Around) -> Situation:
-    """Of a slot whose job is there, or may be."""
     after = _after(slot, around)
     if isinstance(live.sighting, Blind):
         then = "nothing is submitted until it is seen again or its end is proven"
@@ -138,9 +137,8 @@ def _with_job(slot: Slot, attempt: Attempt, live: Submission, around: Around) ->
         return Situation("running", slot.why, after)
     match live.state:
         case SubmissionState.SUBMITTED:
-            return Situation(
-                "submitted", slot.why or live.note, "it is accepted; the next check of the queue shows more"
-            )
+            then = "it is accepted; the next check of the queue shows more"
+            return Situation("submitted", slot.why or live.note, then)
         case SubmissionState.UNCERTAIN:
             why = slot.why or live.note or "the last submission got no clear answer"
             return Situation("uncertain", why, "the controller first looks for it in the queue")
@@ -173,17 +171,14 @@ def _seen(slot: Slot, attempt: Attempt, seen: Seen, after: str) -> Situation:
         case JobState.ENDING | JobState.ENDED:
             return Situation(str(seen.state), slot.why, f"Slurm cleans up after it; {after}")
         case _:
-            word = seen.raw_state.lower()
-            return Situation(word, f"an unknown state: {seen.raw_state}", "nothing is changed")
+            return Situation(seen.raw_state.lower(), f"an unknown state: {seen.raw_state}", "nothing is changed")
 
 
 def _after(slot: Slot, around: Around) -> str:
-    """What follows the job that is there."""
     if slot.status is not SlotStatus.ACTIVE:
         return f"no other job follows: {slot.why or slot.status}"
-    if around.wish == "run" and slot.index < around.slots:
-        successor = live_submission(slot.successor)
-        if successor is not None:
-            return f"job {successor.job_id or '(being submitted)'}, queued behind it, takes over"
-        return "the next job is submitted when it ends"
-    return "no job follows, because the run is being stopped"
+    if around.wish != "run" or slot.index >= around.slots:
+        return "no job follows, because the run is being stopped"
+    if (successor := live_submission(slot.successor)) is not None:
+        return f"job {successor.job_id or '(being submitted)'}, queued behind it, takes over"
+    return "the next job is submitted when it ends"

@@ -12,8 +12,6 @@ from orchestrator.notation import format_duration
 Event = Mapping[str, Any]
 
 _PLACE = frozenset({"at", "kind", "slot", "attempt", "token", "job_id"})
-#: An end that was seen later than this is told with its own time.
-_SEEN_LATE_S = 90.0
 
 
 def clock(at: float, now: float) -> str:
@@ -66,7 +64,7 @@ def _ended(event: Event, now: float) -> str:
     elif saved is not None:
         words += f"; its last save is of step {saved:,.0f}"
     at, ended_at = _number(event, "at"), _number(event, "ended_at")
-    if at is not None and ended_at is not None and at - ended_at > _SEEN_LATE_S:
+    if at is not None and ended_at is not None and at - ended_at > 90.0:  # it was seen late
         words += f"; it was over at {clock(ended_at, now)}"
     return words
 
