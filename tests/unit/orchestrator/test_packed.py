@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,6 @@ class Slurm:
         self.cancelled: list[str] = []
         self.refuses = False
         self.place = 0
-
-    def now(self) -> float:
-        return NOW
 
     def submit(self, request: JobRequest) -> SubmitOutcome:
         if self.refuses:
@@ -101,12 +99,12 @@ def test_a_place_that_is_free_again_is_taken_while_enough_time_is_left(packs: Pa
     for slot in range(2):
         packs.submit(slot)
         packs.begins(slot)
-    packs.slurm.shows("7", JobState.RUNNING, "RUNNING", ends_at=NOW + LIMIT_S)
+    packs.slurm.shows("7", JobState.RUNNING, "RUNNING", ends_at=time.time() + LIMIT_S)
     packs.begins(0, "COMPLETED", 0)
     assert packs.states() == {"7.0": ("ended", "COMPLETED"), "7.1": ("running", "RUNNING")}
     assert packs.submit(2) == "7.2"
     packs.begins(2, "FAILED", 1)
-    packs.slurm.shows("7", JobState.RUNNING, "RUNNING", ends_at=NOW + 0.2 * LIMIT_S)
+    packs.slurm.shows("7", JobState.RUNNING, "RUNNING", ends_at=time.time() + 0.2 * LIMIT_S)
     packs.executor.poll()
     assert packs.submit(3) == "8.0"
     (Path(packs.slurm.jobs["8"].work_dir) / "closed").touch()
