@@ -149,9 +149,7 @@ def _job(job_id: str, raw: str, node: str, times: Sequence[str], work_dir: str) 
 
 
 def parse_sinfo(text: str) -> tuple[Partition, ...]:
-    """The partitions of `sinfo -e` with SINFO_OPTIONS, one for its several lines, in their order. Errors:
-    UnreadableError.
-    """
+    """The partitions of `sinfo -e` with SINFO_OPTIONS, one for its several lines. Errors: UnreadableError."""
     found: dict[str, Partition] = {}
     for name, available, longest, nodes, cpus, memory, gres in _rows(text, _SINFO_ROW):
         one = Partition(
