@@ -241,8 +241,8 @@ def _time(text: str) -> float | None:
 
 
 def _exit_code(told: str) -> int:
-    code, _, number = told.partition(":")
-    return 128 + int(number) if int(number) else int(code)  # a signal, as shells count it
+    code, _, number = told.partition(":")  # the number of a signal, which shells count from 128 on
+    return 128 + int(number) if int(number) else int(code)
 
 
 def told_duration_s(text: str) -> int | None:

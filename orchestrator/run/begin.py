@@ -178,11 +178,12 @@ def with_known_experiments(config: RunConfig, run_dir: RunDir) -> tuple[RunConfi
     if not run_dir.run_file.exists() or not _has_given_places(run_dir):
         return config, ()
     before = load_run(run_dir).config
-    if (before.experiments is None) != (config.experiments is None):
-        why = "run.has-slots" if before.experiments is None else "run.has-experiments"
-        raise ConfigError(why, path=run_dir.path, name=config.run_name)
-    if before.experiments is None or config.experiments is None:
+    if before.experiments is None:
+        if config.experiments is not None:
+            raise ConfigError("run.has-slots", path=run_dir.path, name=config.run_name)
         return config, ()
+    if config.experiments is None:
+        raise ConfigError("run.has-experiments", path=run_dir.path, name=config.run_name)
     named = {row["name"] for row in config.experiments}
     kept = [row["name"] for row in before.experiments if row["name"] not in named]
     value = config.model_dump(mode="json", exclude_unset=True)
