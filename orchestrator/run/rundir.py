@@ -49,7 +49,7 @@ def requests_after(disk: Disk, folder: Path, number: int) -> list[Request]:
 
 
 def ask(disk: Disk, folder: Path, kind: Kind, *, now: float, after: int = 0, **what: Any) -> Request:
-    """Add a request under the next free number. `after`: the newest that was taken up, if any. Errors: OSError."""
+    """Add a request under the next free number. `after`: the newest taken up, perhaps moved away. Errors: OSError."""
     disk.make_folder(folder, exist_ok=True)
     number = max(after, newest_request(disk, folder))
     while True:
