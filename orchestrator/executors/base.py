@@ -95,12 +95,9 @@ class JobRow(JobLook):
     exit_code: int | None = None
 
 
-def jobs_of_run(
-    found: Iterable[tuple[JobRow, str]],
-) -> tuple[tuple[JobRow, ...], tuple[JobRow, ...]]:
-    """(`Poll.rows`, `Poll.elsewhere`) of jobs by their names, each with the folder of that name in the run's `jobs/`.
-
-    A run may be moved or copied, and mounted under several names: its jobs are known by no path.
+def jobs_of_run(found: Iterable[tuple[JobRow, str]]) -> tuple[tuple[JobRow, ...], tuple[JobRow, ...]]:
+    """(`Poll.rows`, `Poll.elsewhere`) of jobs, each with the folder of its name in the run's `jobs/`: a run may be
+    moved or copied, and mounted under several names.
     """
     rows, elsewhere = [], []
     for row, here in found:

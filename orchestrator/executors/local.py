@@ -100,8 +100,7 @@ def sharing(there: Sequence[str], places: int, wanted: int) -> str:
 
 #: A supervisor writes its first record within tenths of a second; where it needs longer, the next polls find it.
 START_TIMEOUT_S = 10.0
-#: Ended jobs stay listed. Who is not listed runs on another machine, or did: only its heart tells, which beats each
-#: 30 s and is seen 60 s later at the latest in a shared folder.
+#: Ended jobs stay listed. Of one on another machine only the heart tells: each 30 s, seen 60 s later at the latest.
 FORGET_AFTER_S = 120.0
 
 
@@ -154,12 +153,9 @@ class LocalExecutor:
 
     def _rows(self) -> tuple[tuple[JobRow, ...], tuple[JobRow, ...]]:
         self._children = [child for child in self._children if child.poll() is None]
-        found: list[tuple[JobRow, str]] = []
-        for path in sorted(self.jobs_dir.glob("*/local.json")):
-            record = read_json_or_none(path)
-            if record is not None:
-                found.append((_row(path.parent, record), str(path.parent)))
-        return jobs_of_run(found)
+        paths = sorted(self.jobs_dir.glob("*/local.json"))
+        records = ((path.parent, read_json_or_none(path)) for path in paths)
+        return jobs_of_run((_row(folder, record), str(folder)) for folder, record in records if record is not None)
 
     def accounting(self, since: float) -> Accounting:  # noqa: ARG002 - the folders are the whole history
         """The same folders, which are never forgotten, with the jobs of other machines: how those end is not known."""
@@ -207,10 +203,9 @@ class LocalExecutor:
 
     def _signal(self, job_ids: list[str], number: signal.Signals) -> None:
         for row in self._rows()[0]:
-            if row.state is JobState.RUNNING and row.job_id in job_ids:
-                record = read_json_or_none(Path(row.work_dir) / "local.json")
-                if record is not None:
-                    send_signal(ProcessId(**record["supervisor"]), number)
+            is_meant = row.state is JobState.RUNNING and row.job_id in job_ids
+            if is_meant and (record := read_json_or_none(Path(row.work_dir) / "local.json")) is not None:
+                send_signal(ProcessId(**record["supervisor"]), number)
 
 
 def _has_ended(job_dir: Path) -> bool:

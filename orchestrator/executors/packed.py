@@ -27,7 +27,6 @@ from orchestrator.executors.base import (
 )
 from orchestrator.executors.slurm import SlurmExecutor
 
-#: How the name of a pack's folder begins.
 PACK = "pack-"
 #: The part of its walltime that a pack must have left for another member to begin in it.
 LEFT = 0.25

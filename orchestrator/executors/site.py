@@ -24,9 +24,7 @@ _Limits = tuple[int | None, int | None, int | None]
 
 
 class SiteLimits(Frozen):
-    """What a user may have: `running` jobs, `submitted` ones (running and waiting), `wall_s` for each; None: no limit.
-    `told` False: this site does not say, but for sbatch's refusals.
-    """
+    """At most so many `running` jobs, `submitted` ones, `wall_s` for each; None: no limit. `told`: the site says so."""
 
     told: bool
     running: int | None = None

@@ -50,8 +50,7 @@ from orchestrator.executors.slurm_text import (
 
 #: Longer than Slurm's own patience (MessageTimeout, 10 s by default, repeated once); short beside the lease's TTL.
 COMMAND_TIMEOUT_S = 45.0
-#: A controller that was stopped works off the requests in its sockets when it answers squeue again. The minute beyond
-#: our own time limit is for the history's lag.
+#: A stopped controller works off its requests when it answers squeue again; a minute more is for the history's lag.
 SUBMIT_GRACE_S = COMMAND_TIMEOUT_S + 60.0
 #: slurm.conf(5), MinJobAge: its default; taken while the controller does not say.
 DEFAULT_MIN_JOB_AGE_S = 300.0
@@ -83,9 +82,8 @@ Answer = subprocess.CompletedProcess[str] | NoAnswer
 
 
 class SlurmExecutor:
-    """The jobs of one run, known by their work folder below `jobs_dir` (absolute). `env`: the recorded environment.
-    `clusters`: of a site with several, where jobs may go; a job's id names its cluster then, as sbatch does: `17;west`.
-    `user_id`: whose jobs to look at.
+    """The jobs of one run, and of `user_id`, known by their work folder below `jobs_dir` (absolute). `clusters`: of a
+    site with several, where jobs may go; a job's id names its cluster then, as sbatch does: `17;west`.
     """
 
     name = "slurm"
@@ -155,9 +153,7 @@ class SlurmExecutor:
         return None if isinstance(answer, NoAnswer) or answer.returncode != 0 else expected_start(answer.stderr)
 
     def poll(self) -> Poll:
-        """One `squeue` for all jobs of the user, ended ones included for as long as the controller remembers them, and
-        those in partitions that are hidden, or closed to the user's groups by now (`-a`).
-        """
+        """One `squeue` for all jobs of the user: those that ended, and those in hidden or closed partitions, too."""
         asked_at = time.time()
         rows: list[JobRow] = []
         try:

@@ -149,9 +149,7 @@ def _job(job_id: str, raw: str, node: str, times: Sequence[str], work_dir: str) 
 
 
 def parse_sinfo(text: str) -> tuple[Partition, ...]:
-    """The partitions of `sinfo -e` with SINFO_OPTIONS, one for its several lines, in their order. Errors:
-    UnreadableError.
-    """
+    """The partitions of `sinfo -e` with SINFO_OPTIONS, one for its several lines. Errors: UnreadableError."""
     found: dict[str, Partition] = {}
     for name, available, longest, nodes, cpus, memory, gres in _rows(text, _SINFO_ROW):
         one = Partition(
@@ -243,8 +241,8 @@ def _time(text: str) -> float | None:
 
 
 def _exit_code(told: str) -> int:
-    code, _, number = told.partition(":")
-    return 128 + int(number) if int(number) else int(code)  # a signal, as shells count it
+    code, _, number = told.partition(":")  # the number of a signal, which shells count from 128 on
+    return 128 + int(number) if int(number) else int(code)
 
 
 def told_duration_s(text: str) -> int | None:

@@ -52,7 +52,6 @@ KEPT_HERE = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 UNDRAWN = "x" * 8
 #: What a run folder has beside single files and `shared/`.
 OWN_FOLDERS = ("lease", "jobs", "control", "requests", "code", "slots", LOGS)
-#: Experiments beyond these are counted, and not named.
 NAMED = 4
 
 
@@ -116,9 +115,8 @@ def begin(
     renew_code: bool = False,
     fix: Callable[[Path], str] = fix_code,
 ) -> Run:
-    """Make the run in `run_dir`, or revise the one that is there; the caller holds the lease. `fix`: makes the copy of
-    our packages; `renew_code`: take the user's anew, too. Errors: ConfigError, IdentityMismatch, RunFolderError,
-    StorageError.
+    """Make the run in `run_dir`, or revise the one that is there; the caller holds the lease. `fix`: makes our code's
+    copy; `renew_code`: take the user's anew, too. Errors: ConfigError, IdentityMismatch, RunFolderError, StorageError.
     """
     executor = executor_for(config, run_dir, environ)
     check_start(config, executor)
@@ -180,11 +178,12 @@ def with_known_experiments(config: RunConfig, run_dir: RunDir) -> tuple[RunConfi
     if not run_dir.run_file.exists() or not _has_given_places(run_dir):
         return config, ()
     before = load_run(run_dir).config
-    if (before.experiments is None) != (config.experiments is None):
-        why = "run.has-slots" if before.experiments is None else "run.has-experiments"
-        raise ConfigError(why, path=run_dir.path, name=config.run_name)
-    if before.experiments is None or config.experiments is None:
+    if before.experiments is None:
+        if config.experiments is not None:
+            raise ConfigError("run.has-slots", path=run_dir.path, name=config.run_name)
         return config, ()
+    if config.experiments is None:
+        raise ConfigError("run.has-experiments", path=run_dir.path, name=config.run_name)
     named = {row["name"] for row in config.experiments}
     kept = [row["name"] for row in before.experiments if row["name"] not in named]
     value = config.model_dump(mode="json", exclude_unset=True)
@@ -235,9 +234,7 @@ def check_identity(
 
 
 def _check_jobs_are_here(run_dir: RunDir) -> None:
-    """A job looks for everything where its run was when it was submitted. Errors: RunFolderError while there is one of
-    a run that was moved or copied; OSError.
-    """
+    """Errors: RunFolderError where a job looks for its run elsewhere: it was moved or copied; OSError."""
     if not run_dir.run_file.exists():
         return
     run = load_run(run_dir)
@@ -259,9 +256,7 @@ def _check_jobs_are_here(run_dir: RunDir) -> None:
 
 
 def prepare_folder(run_dir: RunDir) -> None:
-    """Make the run folder, close it, and prove that it can be written: others may only pass through it to its shared
-    folder. Errors: StorageError; RunFolderError while jobs are where the run was before.
-    """
+    """Make the run folder, close it to others, prove that it can be written. Errors: StorageError, RunFolderError."""
     _check_jobs_are_here(run_dir)
     try:
         make_folder(run_dir.path)
@@ -292,9 +287,7 @@ def _close(folder: Path, to: int) -> None:
 
 
 def why_no_links(folder: Path) -> str:
-    """Why `folder` has no hard links, on which the lease and each job's claim rest; empty where it has. Errors: OSError
-    where it cannot be written.
-    """
+    """Why `folder` has no hard links, on which leases and claims rest; empty where it has. Errors: OSError."""
     trial = folder / f".link-{secrets.token_hex(4)}"
     other = trial.with_name(f"{trial.name}-2")
     trial.touch()

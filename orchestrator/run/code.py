@@ -87,9 +87,7 @@ def fix_code(code_dir: Path) -> str:
 
 
 def _mend(folder: Path, contents: list[tuple[str, bytes]]) -> None:
-    """A purge of old files takes single ones; jobs may be reading it. What is not of the copy goes: a job would import
-    it, or refuse the whole (`templates/train.sbatch`).
-    """
+    """Jobs may be reading it. What is not of the copy goes: a job would import it, or refuse the whole."""
     named = {name for name, _ in contents}
     for where, folders, names in os.walk(folder):
         here = Path(where).relative_to(folder)

@@ -18,9 +18,7 @@ LOG_TAIL_BYTES = 16 << 10
 
 
 class _Files:
-    """The paths in one attempt's folder, and what was in those of its files that are written once: to join paths and to
-    read them at every look would be half of its cost.
-    """
+    """Paths in an attempt's folder, and its files that are written once: to make them anew is half of a look's cost."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -90,9 +88,7 @@ def read_evidence(
 
 
 def read_all(run_dir: RunDir, ledger: Ledger, poll: Poll | None = None) -> dict[tuple[int, int], Evidence]:
-    """Evidence of every attempt that the ledger still thinks open, by (slot, attempt). The end of a log is read after a
-    bad end, or where `poll` no longer has the job.
-    """
+    """Evidence of every open attempt, by (slot, attempt); of logs, after a bad end or where `poll` lacks the job."""
     found = {}
     jobs = str(run_dir.jobs)
     for slot in ledger.slots:

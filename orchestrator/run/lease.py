@@ -23,8 +23,7 @@ from orchestrator.run.rundir import RunDir
 
 #: Three of the longest allowed polls (60 s) without a beat. An owner beats at least once a poll.
 TTL_S = 180.0
-#: A tick of a person, a crontab or a job is soon over, if Slurm answers: another owner waits for its end, and until
-#: its ledger is seen; of one that died on another machine, until that is known.
+#: A tick is soon over, if Slurm answers: another owner waits for its end, and until its ledger is seen.
 PASSING_TIMEOUT_S = TTL_S + 60.0
 #: No file is seen later than this (the longest attribute cache of NFS is 60 s); what is missing then was taken away.
 LATE_S = 75.0
@@ -217,7 +216,6 @@ class Lease:
         sleep: Callable[[float], None] = time.sleep,
     ) -> Lease:
         """Own the next epoch. Errors: LeaseHeld; OSError where it cannot be told for some seconds."""
-        # It looks once, and nobody may come after it.
         epoch = patiently(lambda: _free_epoch(run_dir, monotonic), sleep=sleep, monotonic=monotonic)
         owner = Owner(epoch=epoch, process=myself(), since=now, command=command)
         lease = cls(run_dir, owner)
@@ -255,9 +253,7 @@ class Lease:
             raise LeaseLost("lease.taken", owner=read_owner(self.run_dir, newest), epoch=self.epoch)
 
     def passed_by(self, *, sleep: Callable[[float], None] = time.sleep) -> Owner | None:
-        """Who took this run over, where it only looked once: a tick while this process was held up. Errors:
-        RunFolderError; OSError where it cannot be told for some seconds.
-        """
+        """The tick that took this run over while this process was held up. Errors: RunFolderError, OSError."""
         owner = patiently(self._successor, sleep=sleep, monotonic=self._monotonic)
         return owner if owner is not None and owner.passes else None
 
@@ -266,9 +262,7 @@ class Lease:
         return read_owner(self.run_dir, newest) if newest > self.epoch else None
 
     def release(self) -> None:
-        """Say that we are done, and with which beat, so that the next owner need not wait. Idempotent. A folder made
-        anew under us is left alone.
-        """
+        """Say that we are done, and with which beat. Idempotent. A folder that was made anew under us is left alone."""
         if not self._is_ours():
             return
         beat = _beat(self.run_dir, self.epoch)

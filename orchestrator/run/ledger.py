@@ -58,7 +58,6 @@ def load_ledger(run_dir: RunDir, run_id: str) -> Ledger | None:
 
 
 def _parsed(data: bytes, run_id: str) -> Ledger:
-    """Errors: ValueError."""
     try:
         ledger = Ledger.model_validate_json(data)
         version = ledger.version if "version" in ledger.model_fields_set else None

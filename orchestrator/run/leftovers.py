@@ -27,7 +27,6 @@ from orchestrator.run.submission import drop_job_folder
 OLDER_THAN_S = 7 * 86_400.0
 #: A controller may be about to submit what is younger than this: its folder comes before its line in the ledger.
 SETTLED_S = 600.0
-#: The kinds of what can go, with a word for people.
 KINDS = {
     "jobs": "scripts and output of ended jobs",
     "code": "copies of code that no job uses",

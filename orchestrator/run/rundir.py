@@ -23,9 +23,8 @@ from anchorleg.job import SHARED
 from anchorleg.places import runs_folder, user_path
 from anchorleg.words import did_you_mean
 from orchestrator.config import LOCAL_POLL_S, SLURM_POLL_S, RunConfig, training_identity
-from orchestrator.decisions.evidence import Lenient
 from orchestrator.decisions.requests import Kind, Request
-from orchestrator.disk import LOCAL_DISK, Disk, numbers_in, read_json, read_record
+from orchestrator.disk import LOCAL_DISK, Disk, numbers_in, read_json, read_json_or_none, read_record
 from orchestrator.errors import RunFolderError, UnknownRun
 from orchestrator.executors.base import Executor, Frozen
 from orchestrator.experiments import MOST_SLOTS
@@ -50,9 +49,7 @@ def requests_after(disk: Disk, folder: Path, number: int) -> list[Request]:
 
 
 def ask(disk: Disk, folder: Path, kind: Kind, *, now: float, after: int = 0, **what: Any) -> Request:
-    """Add a request under the next free number, so that two commands cannot overwrite each other. `after`: the newest
-    that was taken up; its file may have been moved away. Errors: OSError.
-    """
+    """Add a request under the next free number. `after`: the newest taken up, perhaps moved away. Errors: OSError."""
     disk.make_folder(folder, exist_ok=True)
     number = max(after, newest_request(disk, folder))
     while True:
@@ -63,7 +60,7 @@ def ask(disk: Disk, folder: Path, kind: Kind, *, now: float, after: int = 0, **w
             return request
 
 
-#: The folder of links to the jobs' output files, in the run folder.
+#: Links to the jobs' output files.
 LOGS = "logs"
 
 
@@ -173,9 +170,7 @@ def program_folder(run: Run, run_dir: RunDir) -> Path:
 
 
 def shared_dir(config: RunConfig, folder: str, run_dir: RunDir) -> Path:
-    """The run's shared folder (absolute): `collaboration.shared_dir` relative to the config file's `folder`, else
-    `shared/` in the run folder; of actors, the one for which they play.
-    """
+    """The run's shared folder (absolute), by default `shared/` in the run folder; of actors, the one they play for."""
     if config.actors is not None:
         return theirs(config.actors, folder)
     named = config.collaboration.shared_dir
@@ -256,10 +251,6 @@ class Entry(Frozen):
     registered_at: float
 
 
-class _RunId(Lenient):
-    run_id: str
-
-
 def register(run: Run, run_dir: RunDir, now: float, environ: Mapping[str, str] = os.environ) -> None:
     """Remember a run. A home folder that cannot be written costs the comfort, not the run."""
     folder = runs_folder(environ)
@@ -274,8 +265,8 @@ def entries(environ: Mapping[str, str] = os.environ) -> list[Entry]:
     found: list[Entry] = []
     for entry in (read_record(Entry, path) for path in sorted(runs_folder(environ).glob("*.json"))):
         # Folders are wiped and used again.
-        there = read_record(_RunId, RunDir(Path(entry.run_dir)).run_file) if entry is not None else None
-        if there is not None and there.run_id == entry.run_id:
+        there = read_json_or_none(LOCAL_DISK, RunDir(Path(entry.run_dir)).run_file) if entry is not None else None
+        if isinstance(there, dict) and there.get("run_id") == entry.run_id:
             found.append(entry)
     return sorted(found, key=lambda entry: -entry.registered_at)
 

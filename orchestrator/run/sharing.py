@@ -85,8 +85,8 @@ def _gid_of(group: str) -> int:
         gid = None
     if gid is not None and (gid in ours or os.geteuid() == 0):
         return gid
-    why = "group.unknown" if gid is None else "group.not-a-member"
-    raise ConfigError(why, group=group, mine=f"yours: {', '.join(sorted(map(_name_of, ours)))}")
+    mine = f"yours: {', '.join(sorted(map(_name_of, ours)))}"
+    raise ConfigError("group.unknown" if gid is None else "group.not-a-member", group=group, mine=mine)
 
 
 def check_theirs(shared: Path) -> None:

@@ -34,7 +34,6 @@ COMMIT = "git"
 _SKIPPED = frozenset({"__pycache__", "node_modules"})
 #: What installed packages, or a run, have in their folder.
 _MARKS = ("pyvenv.cfg", "run.json")
-#: Left-out files beyond these are counted, and not named.
 _NAMED = 3
 
 
@@ -165,9 +164,7 @@ def _sealed(folder: Path) -> str:
 
 
 def of_run(config: RunConfig, folder: Path, run_dir: RunDir, before: Run | None, *, renew: bool) -> ProgramCopy | None:
-    """The copy that a run has, or a new one where it has none or another is asked for; None where it is to have none.
-    Errors: ConfigError where the copy is gone; as `take`.
-    """
+    """The copy that a run has, or a new one; None: none is wanted. Errors: ConfigError where it is gone; as `take`."""
     if not config.code.snapshot:
         return None
     known = before.snapshot if before is not None else None
@@ -179,9 +176,7 @@ def of_run(config: RunConfig, folder: Path, run_dir: RunDir, before: Run | None,
 
 
 def notes(config: RunConfig, folder: Path, run_dir: RunDir, scripts: Iterable[str], *, renew: bool) -> tuple[str, ...]:
-    """What the person who types `start` should know of the copy. `scripts`: of the commands. Errors: ConfigError where
-    a copy would lack one; as `listing`.
-    """
+    """What a person should know of the copy. Errors: ConfigError where it would lack one of `scripts`; as `listing`."""
     if not config.code.snapshot:
         return ()
     known = load_run(run_dir).snapshot if run_dir.run_file.exists() else None

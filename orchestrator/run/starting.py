@@ -154,9 +154,7 @@ class StartRequest:
 
 @dataclass(frozen=True)
 class Typed:
-    """The words of `orchestrator start`; fields as in `StartRequest`. `name`: of a run, in place of the file at `path`;
-    `fork`: of a new run.
-    """
+    """What was typed; fields as in `StartRequest`. `name`: of a run, not the file at `path`; `fork`: of a new run."""
 
     name: str | None
     path: Path

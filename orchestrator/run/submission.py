@@ -25,8 +25,7 @@ from orchestrator.run.rundir import LOGS, Run, RunDir, program_folder, shared_di
 from orchestrator.sections import SlurmSection
 from trainer.config.wandb import wandb_environment
 
-#: Before the user's lines of shell. A login shell knows `module`; a batch script would have it from the shell in which
-#: `start` was typed, as a function in its environment, and that is not passed on.
+#: Before the user's lines of shell: a batch script has `module` from an environment that is not passed on.
 MODULES = """\
 # `module`, where this shell does not know it yet: from the first of these files that has it.
 for init in "${MODULESHOME:+$MODULESHOME/init/bash}" "${LMOD_PKG:+$LMOD_PKG/init/bash}" /etc/profile.d/lmod.sh \\
@@ -172,9 +171,7 @@ def job_spec(run: Run, run_dir: RunDir, action: Submit) -> dict[str, Any]:
 
 
 def make_job_folder(run: Run, run_dir: RunDir, action: Submit) -> JobRequest:
-    """Write the folder; everything is durable before the scheduler hears of it. Errors: OSError; ConfigError where
-    what the slot trains is not installed here.
-    """
+    """Write the folder, durably. Errors: OSError; ConfigError where what the slot trains is not installed here."""
     folder = run_dir.job(action.token)
     disk = run_dir.disk
     request, slurm = request_of(run, run_dir, action), raised_slurm(run.config.slurm, action.raised)
@@ -272,9 +269,7 @@ def _write_settings(run: Run, run_dir: RunDir, slot: int) -> None:
 
 
 def drop_old_job_folders(run_dir: RunDir, ledger: Ledger, slots: Collection[int]) -> None:
-    """Keep all that the ledger still speaks of, and of each of these slots the newest `JOBS_KEPT` folders where a job
-    was. To be called after every end in a slot, and of a submission that was never accepted.
-    """
+    """Keep what the ledger speaks of, and of each of these slots the newest `JOBS_KEPT` folders where a job was."""
     spoken = {s.token for slot in ledger.slots for attempt in slot.attempts for s in attempt.submissions}
     by_slot: dict[int, list[tuple[int, str]]] = {}
     for token in run_dir.disk.names(run_dir.jobs):
