@@ -123,3 +123,11 @@ def test_a_job_that_began_before_its_move_is_not_taken_for_moved(world: World) -
     world.job_claims(exit_code=75, asked="SIGTERM")
     world.tick(after=POLL_S)
     assert (world.slot.status, world.slot.attempts[-1].verdict) == (SlotStatus.PAUSED, Verdict.CANCELLED)
+
+
+def test_a_job_that_has_begun_is_not_moved_although_the_queue_still_shows_it_as_waiting(world: World) -> None:
+    world.tick()
+    world.job_claims()
+    world.cluster.free_place = 1
+    waited(world, 2 * MOVE_AFTER_S)
+    assert world.cluster.signalled == []

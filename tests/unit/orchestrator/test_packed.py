@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from builders import NOW, token
 
+from orchestrator.disk import LOCAL_DISK
 from orchestrator.executors.base import JobRequest, JobRow, JobState, Poll, SubmitOutcome, SubmitRefused, Submitted
 from orchestrator.executors.packed import PackedExecutor
 from orchestrator.packing import Pack
@@ -111,6 +112,21 @@ def test_a_place_that_is_free_again_is_taken_while_enough_time_is_left(packs: Pa
     packs.executor.poll()
     assert packs.submit(4) == "9.0"
     assert not (Path(packs.slurm.jobs["8"].work_dir) / "members/1").exists()
+
+
+def test_a_pack_that_closes_while_a_slot_joins_it_is_left_again(packs: Packs, monkeypatch: pytest.MonkeyPatch) -> None:
+    packs.submit(0)
+    packs.begins(0)
+    packs.executor.poll()
+    create = LOCAL_DISK.create
+
+    def create_too_late(path: Path, data: bytes) -> bool:
+        (Path(packs.slurm.jobs["7"].work_dir) / "closed").touch()
+        return create(path, data)
+
+    monkeypatch.setattr(LOCAL_DISK, "create", create_too_late)
+    assert packs.submit(1) == "8.0"
+    assert not (Path(packs.slurm.jobs["7"].work_dir) / "members/1").exists()
 
 
 @pytest.mark.parametrize(
