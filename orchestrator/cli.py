@@ -1,7 +1,4 @@
-"""The `orchestrator` command: its verbs (`orchestrator.commands`), in the order in which one needs them.
-
-Exit codes: see `orchestrator.errors`.
-"""
+"""The `orchestrator` command: its verbs (`orchestrator.commands`). Exit codes: `orchestrator.errors`."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ import typer
 
 from anchorleg.cli import VersionOption, add_commands, new_app
 from anchorleg.output import end_with_error, ending_well, words_of
-from orchestrator.commands import control, queueing, screens, setup
+from orchestrator.commands import control, screens, setup
 from orchestrator.errors import AnchorlegError, ConfigError, Interrupted, StorageError
 
 app = new_app("Keep training alive on clusters that only give out short jobs.")
@@ -46,9 +43,9 @@ def _there(
 add_commands(app, "Set up", setup.init, setup.doctor)
 add_commands(app, "Run", control.start, control.stop, control.clean)
 add_commands(app, "Look", screens.status, screens.explain, screens.logs, screens.goodput, screens.runs)
-add_commands(app, "Slots and queue", queueing.add, queueing.pause, queueing.resume, queueing.drop, queueing.rollback)
+add_commands(app, "Slots and queue", control.add, control.pause, control.resume, control.drop, control.rollback)
 #: `orchestrator priority -1 slow`: -1 is no option.
-add_commands(app, "Slots and queue", queueing.priority, context_settings={"ignore_unknown_options": True})
+add_commands(app, "Slots and queue", control.priority, context_settings={"ignore_unknown_options": True})
 add_commands(app, None, control.tick, setup.render, setup.schema)
 
 

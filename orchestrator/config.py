@@ -1,7 +1,4 @@
-"""`cluster_config.json`, or a YAML file: what a user writes, checked, with one sentence for each mistake.
-
-The training section's fields belong to `trainer.config.section`; this module only carries it.
-"""
+"""`cluster_config.json`, or a YAML file: what a user writes, checked, with one sentence for each mistake."""
 
 from __future__ import annotations
 
@@ -49,9 +46,6 @@ Experiments = Annotated[
 ]
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-
-#: What `"role": "actors"` has no use for.
-TRAININGS_OWN = ("training", "wandb", "collaboration", "command", "params", "slot_overrides", "experiments")
 
 
 class RunConfig(Section):
@@ -162,17 +156,15 @@ class RunConfig(Section):
             except ValidationError as error:
                 place, why = sentences(error, TrainingSection)[0]
                 raise FieldError.at("", f"{where}.{place}", why) from None
-        for slot in range(self.slots if self.slurm.ranks > 1 and self.command is None else 0):
-            self._check_ranks(resolve(self.training.over(self.fields_of(slot))).algorithm.shards, slot)
-
-    def _check_ranks(self, shards: int, slot: int) -> None:
         ranks = self.slurm.ranks
-        if self.role == "train" and shards % ranks:
-            raise FieldError("config.ranks-and-shards", ranks=ranks, slot=slot, shards=shards)
-        if ranks > 1 and self.role == "actors":
-            raise FieldError("config.ranks-of-actors")
-        if ranks > 1 and self.container is not None:
-            raise FieldError("config.ranks-in-container")
+        for slot in range(self.slots if ranks > 1 and self.command is None else 0):
+            shards = resolve(self.training.over(self.fields_of(slot))).algorithm.shards
+            if self.role == "train" and shards % ranks:
+                raise FieldError("config.ranks-and-shards", ranks=ranks, slot=slot, shards=shards)
+            if self.role == "actors":
+                raise FieldError("config.ranks-of-actors")
+            if self.container is not None:
+                raise FieldError("config.ranks-in-container")
 
     @property
     def places(self) -> int:
@@ -187,8 +179,8 @@ class RunConfig(Section):
 
     def name_of(self, slot: int) -> str:
         """The name of a slot's experiment; empty where it has none."""
-        known = self.experiments is not None and slot < len(self.experiments)
-        return str(self.experiments[slot]["name"]) if self.experiments is not None and known else ""
+        rows = self.experiments or ()
+        return str(rows[slot]["name"]) if slot < len(rows) else ""
 
     def with_experiments(self, rows: Sequence[dict[str, Any]], *, begun: bool = False) -> RunConfig:
         """With these behind its own, by other names; `begun`: they were checked before. Errors: ValidationError."""
@@ -204,7 +196,7 @@ class RunConfig(Section):
             return
         if self.actors is None:
             raise FieldError("config.actors-without-folder")
-        for name in TRAININGS_OWN:
+        for name in ("training", "wandb", "collaboration", "command", "params", "slot_overrides", "experiments"):
             if getattr(self, name) != type(self).model_fields[name].default:
                 raise FieldError("config.not-for-actors", name=name)
 
@@ -236,10 +228,8 @@ class RunConfig(Section):
         try:
             return trained(self.training_of(slot).written)
         except ValidationError as error:
-            why = FieldError.at("", *sentences(error, TrainingSection)[0])
-            raise ConfigError(
-                "config.not-here", name=self.run_name, slot=slot, python=sys.executable, why=why
-            ) from None
+            facts = {"slot": slot, "why": FieldError.at("", *sentences(error, TrainingSection)[0])}
+            raise ConfigError("config.not-here", name=self.run_name, python=sys.executable, **facts) from None
 
     def max_runtime_s(self, slot: int) -> float | None:
         """How long a job of one slot works at most, seconds, whatever its walltime; None: as long as that lets it."""
@@ -253,9 +243,7 @@ class RunConfig(Section):
         return min(to_its_end, self.max_runtime_s(slot) or to_its_end)
 
     def command_of(self, slot: int) -> list[str] | None:
-        """Your own program's words for one slot, with its params in their places: texts as they are, everything else
-        as JSON. None where the trainer runs.
-        """
+        """Your own program's words for one slot, with its params (no texts as JSON); None where the trainer runs."""
         if self.command is None:
             return None
         values = {"slot": slot, **self.settings_of(slot)}
@@ -266,9 +254,7 @@ class RunConfig(Section):
         return [filled(word, texts.__getitem__) for word in self.command]
 
     def settings_of(self, slot: int) -> dict[str, Any]:
-        """What the program of one slot reads from ANCHORLEG_CONFIG: its training, resolved, or your program's params
-        with the slot's overrides, or (for somebody who looks) what its actors play for. Errors: as `trained_by`.
-        """
+        """What a slot's program reads from ANCHORLEG_CONFIG, or what its actors play for. Errors: as `trained_by`."""
         if self.actors is not None:
             return self.actors.model_dump(mode="json")
         if self.command is not None:
@@ -277,9 +263,7 @@ class RunConfig(Section):
 
 
 def training_identity(config: RunConfig, first: int = 0) -> tuple[str, ...] | None:
-    """One hash per slot from `first` on; None for a foreign command, whose identity is its own business, and for
-    actors. Errors: ValidationError.
-    """
+    """One hash per slot from `first` on; None where our trainer does not train. Errors: ValidationError."""
     if not config.trains:
         return None
     return tuple(identity(resolve(config.training_of(slot))) for slot in range(first, config.slots))
@@ -297,16 +281,9 @@ def check_walltime(config: RunConfig, executor: str) -> None:
     limit_s = config.slurm.time_min or min(place.time_limit for place in config.slurm.places)
     if limit_s < smallest:
         early_s = EARLY_SIGNAL_S if executor == "slurm" else 0
-        raise ConfigError(
-            "config.walltime-too-short",
-            field=field,
-            limit=format_duration(limit_s),
-            limit_s=limit_s,
-            lead_s=config.lead_seconds,
-            early_s=early_s,
-            start_s=START_UP_S,
-            smallest_s=smallest,
-        )
+        seconds = {"limit_s": limit_s, "lead_s": config.lead_seconds, "early_s": early_s, "start_s": START_UP_S}
+        limit = format_duration(limit_s)
+        raise ConfigError("config.walltime-too-short", field=field, limit=limit, **seconds, smallest_s=smallest)
 
 
 def check_mixing(config: RunConfig) -> None:
@@ -326,10 +303,7 @@ def check_mixing(config: RunConfig) -> None:
 
 
 def check_start(config: RunConfig, executor: str) -> None:
-    """Refuse what must not begin with `executor`: too short a walltime, experiments that would all begin at once on
-    this machine, notices of a machine where no job is, slots that would mix their weights with nobody's. Errors:
-    ConfigError.
-    """
+    """Refuse what is well written and must not begin with `executor`. Errors: ConfigError."""
     check_walltime(config, executor)
     if config.experiments is not None and executor == "local" and config.slurm.max_jobs is None:
         raise ConfigError("config.max-jobs-needed", slots=config.slots, cores=os.cpu_count())
@@ -339,10 +313,7 @@ def check_start(config: RunConfig, executor: str) -> None:
 
 
 def load_config(path: Path, overrides: dict[str, Any] | None = None) -> RunConfig:
-    """Read and check a config file. `overrides`: dotted path → value, stronger than the file.
-
-    Errors: ConfigError, one sentence a mistake.
-    """
+    """Read and check a config file. `overrides`: dotted path → value. Errors: ConfigError, one sentence a mistake."""
     try:
         value = read_document(path)
     except FileNotFoundError:
@@ -360,25 +331,23 @@ def load_config(path: Path, overrides: dict[str, Any] | None = None) -> RunConfi
 def apply_overrides(value: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
     """`value` with each dotted path set. A null section in the way becomes an object."""
     for dotted, new in named_first(overrides.items()):
-        *folders, leaf = dotted.split(".")
-        if folders[:1] == ["training"]:
-            if not isinstance(value.get("training"), dict):
-                value["training"] = {}
-            put(value["training"], ".".join([*folders[1:], leaf]), new)
-            continue
+        in_training = dotted.startswith("training.")
+        *folders, leaf = dotted.split(".", 1) if in_training else dotted.split(".")
         at = value
         for name in folders:
             if not isinstance(at.get(name), dict):
                 at[name] = {}
             at = at[name]
-        at[leaf] = new
+        if in_training:
+            put(at, leaf, new)
+        else:
+            at[leaf] = new
     return value
 
 
 def parse_config(value: dict[str, Any], where: Path | str, typed: Collection[str] = ()) -> RunConfig:
-    """Check an already parsed config. `typed`: dotted paths of what did not stand there but was typed.
-
-    Errors: ConfigError naming `where` (of a file with the line, or the command line) and each field.
+    """Check an already parsed config. `typed`: dotted paths of what did not stand there but was typed. Errors:
+    ConfigError naming `where` (of a file with the line, or the command line) and each field.
     """
     try:
         return RunConfig.model_validate(value)

@@ -1,7 +1,4 @@
-"""What a config asks for and does not get: `start` says it and goes on, and `doctor` has it beside its own checks.
-
-And where the curves go by Weights & Biases; no wandb is needed to say that.
-"""
+"""What a config asks for and does not get: `start` says it and goes on, and `doctor` has it beside its own checks."""
 
 from __future__ import annotations
 
@@ -17,9 +14,6 @@ from orchestrator.decisions.turns import rung_steps
 from trainer.config.section import resolve
 from trainer.config.training import ALL_THE_TIME, BY_EVALUATIONS
 from trainer.config.wandb import WANDB_MODES, WandbSection, wandb_environment, wandb_mode
-
-#: Where W&B is, unless WANDB_BASE_URL names a server of one's own.
-WANDB_SERVER = "https://api.wandb.ai"
 
 
 def idle_gpus(config: RunConfig) -> Judgement | None:
@@ -73,17 +67,12 @@ CHECKS: tuple[Check[RunConfig], ...] = (
 
 def warnings_of(config: RunConfig) -> list[str]:
     """What the config asks for and does not get, one sentence each."""
-    warnings = []
-    if config.trains:
-        warnings += [f"training.{name}: {words}" for name, words in resolve(config.training).warnings_of()]
-    return [*warnings, *as_sentences(examine(CHECKS, config))]
+    training = resolve(config.training).warnings_of() if config.trains else ()
+    return [*(f"training.{name}: {words}" for name, words in training), *as_sentences(examine(CHECKS, config))]
 
 
 def wandb_notes(section: WandbSection, environ: Mapping[str, str], home: Path | None = None) -> tuple[str, ...]:
-    """One sentence for each thing that is otherwise than somebody who asked for W&B expects.
-
-    `home`: where the user's .netrc lies; default: their home folder.
-    """
+    """One sentence for each thing that somebody who asked for W&B does not expect. `home`: where .netrc lies."""
     told = wandb_environment(section, environ)
     mode, found = wandb_mode(told), []
     if section.mode is not None and mode != section.mode:
@@ -93,7 +82,10 @@ def wandb_notes(section: WandbSection, environ: Mapping[str, str], home: Path | 
     if mode == "offline":
         found.append("W&B: offline: jobs send nothing; send their curves with `trainer wandb RUN` and `wandb sync`.")
     if mode == "online":
-        server = _server(environ)
+        try:  # as .netrc has it, with the port, as wandb keeps it
+            server = urlsplit(environ.get("WANDB_BASE_URL") or "https://api.wandb.ai").netloc
+        except ValueError:
+            server = ""
         if not server:
             found.append(
                 "W&B: online: WANDB_BASE_URL is not the address of a server, such as https://wandb.example.org: "
@@ -106,14 +98,6 @@ def wandb_notes(section: WandbSection, environ: Mapping[str, str], home: Path | 
                 "a key, jobs train but send nothing."
             )
     return tuple(found)
-
-
-def _server(environ: Mapping[str, str]) -> str:
-    """Its name as .netrc has it, with the port, as wandb keeps it; "" where `WANDB_BASE_URL` names none."""
-    try:
-        return urlsplit(environ.get("WANDB_BASE_URL") or WANDB_SERVER).netloc
-    except ValueError:
-        return ""
 
 
 def _has_key(server: str, environ: Mapping[str, str], home: Path) -> bool:

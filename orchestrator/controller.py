@@ -1,8 +1,7 @@
 """One tick: observe, fold, plan, act. And the loop that repeats it.
 
-The tick is one-shot and idempotent: killed at any instruction and run again, it continues. The order of its writes is
-what makes that true: the intent is on the disk before the scheduler hears of a job, and the outcome after; what falls
-between is found again in the queue by the job's work folder.
+Killed at any instruction and run again, a tick continues, by the order of its writes: the intent is on the disk before
+the scheduler hears of a job, and the outcome after; what falls between is found again by the job's work folder.
 """
 
 from __future__ import annotations
@@ -20,31 +19,15 @@ from typing import Any
 from orchestrator.decisions import edits
 from orchestrator.decisions.fold import fold
 from orchestrator.decisions.models import Abort, Action, Cancel, HandOver, Ledger, Submit
-from orchestrator.decisions.moving import MOVED
-from orchestrator.decisions.plan import Limits, is_held, is_over, plan, with_room_words
-from orchestrator.decisions.requests import (
-    Control,
-    Request,
-    events_of,
-    news_of,
-    news_of_slots,
-    with_request,
-    with_slots,
-)
+from orchestrator.decisions.plan import MOVED, Limits, is_held, is_over, plan, with_room_words
+from orchestrator.decisions.requests import Control, events_of, news_of, news_of_slots, with_request, with_slots
 from orchestrator.decisions.turns import turns_of
 from orchestrator.errors import ConfigError
 from orchestrator.executors.base import Executor, JobRequest, Poll, SubmitOutcome, SubmitRefused, Submitted
 from orchestrator.observe import gather_facts, newly_told, to_be_moved, waits_for_run
+from orchestrator.run import ledger as ledgers
 from orchestrator.run.lease import Lease
-from orchestrator.run.ledger import (
-    append_event,
-    control_at,
-    drop_old_epochs,
-    join_old,
-    load_ledger,
-    read_control,
-    save_ledger,
-)
+from orchestrator.run.ledger import control_at, load_ledger, read_control, save_ledger
 from orchestrator.run.rundir import Run, RunDir, load_run, newest_request, requests_after
 from orchestrator.run.submission import drop_old_job_folders, made_again, make_job_folders
 from orchestrator.screens.timeline import sentence
@@ -55,7 +38,7 @@ STORAGE_WAIT_S = 2.0
 LOOK_S = 0.25
 #: One early look after a submission, so that a person soon sees why the job waits.
 FIRST_LOOK_S = 3.0
-#: An unseen queue is looked at again this soon at the latest: nothing is submitted meanwhile.
+#: An unseen queue is looked at again this soon at the latest.
 BLIND_LOOK_S = 10.0
 #: After so many polls it is looked whether a waiting job would begin at once elsewhere.
 PLACES_POLLS = 10
@@ -69,8 +52,8 @@ BEAT_S = 60.0
 
 class Controller:
     """The owner of a run. `say`: receives one plain line per event. `on_event`: hears of what people want to be told
-    (kind, facts; see `decisions.requests`), once, after it is in the ledger; it must not raise. `on_tick`: called
-    behind each tick; it must not raise either.
+    (kind, facts; see `decisions.requests`), once, after it is in the ledger. `on_tick`: called behind each tick.
+    Neither may raise.
     """
 
     def __init__(
@@ -140,9 +123,7 @@ class Controller:
         self.ledger = edits.started_again(self.ledger, self.run.config)
 
     def preview(self, wish: Control) -> list[Action]:
-        """What a tick would do now if `wish` were the newest one. Looks at everything, and writes, submits and cancels
-        nothing. Errors: RunFolderError, OSError.
-        """
+        """What a tick would do now with `wish` as the newest one; changes nothing. Errors: RunFolderError, OSError."""
         before, now = self.ledger, self._now()
         self._take_control(wish.due(now, self.limits.grace_s))
         self._take_requests()
@@ -154,15 +135,15 @@ class Controller:
 
     def _take_control(self, newest: Control) -> None:
         self.control = newest
-        if self.control.number > self.ledger.control and self.control.wish == "run":
-            self.reactivate()
         if self.control.wish != "run":
             self._poll_due_at = min(self._poll_due_at, self._monotonic() + STOP_LOOK_S)
+        elif self.control.number > self.ledger.control:
+            self.reactivate()
         if self.control.number != self.ledger.control:
             self.ledger = self.ledger.model_copy(update={"control": self.control.number})
 
-    def _take_requests(self) -> list[Request]:
-        """Those that nobody has taken up, into the ledger."""
+    def _take_requests(self) -> list[dict[str, Any]]:
+        """Into the ledger; returns what the history says of them."""
         new = requests_after(self.run_dir.disk, self.run_dir.requests, self.ledger.requests)
         if any(request.kind == "add" for request in new):
             self.run = load_run(self.run_dir)
@@ -170,7 +151,7 @@ class Controller:
             self.ledger = with_slots(self.ledger, self.run.config.slots)
         for request in new:
             self.ledger = with_request(self.ledger, request)
-        return new
+        return [event for request in new for event in events_of(request)]
 
     def tick(self) -> None:
         """Observe, fold, plan, act. At most three writes of the ledger. Errors: LeaseLost, RunFolderError, OSError;
@@ -185,14 +166,13 @@ class Controller:
 
     def _tick(self) -> None:
         if self._is_new:
-            drop_old_epochs(self.run_dir)
-            join_old(self.run_dir, self.lease.epoch)
+            ledgers.drop_old_epochs(self.run_dir)
+            ledgers.join_old(self.run_dir, self.lease.epoch)
             self._is_new = False
         now, before = self._now(), self.ledger
         self._take_control(control_at(self.run_dir, now, self.limits.grace_s))
-        for request in self._take_requests():
-            for event in events_of(request):
-                self._event(**event)
+        for event in self._take_requests():
+            self._event(**event)
         self._news += news_of_slots(before, self.ledger, self.run.config.slots)  # a drop may be what ends the run
         before = self.ledger
         facts, folders = gather_facts(self.run, self.run_dir, self.executor, self.ledger, self._observe(), now)
@@ -249,15 +229,17 @@ class Controller:
 
     def _wait(self, interrupted: Callable[[], bool], shown: Callable[[], None]) -> None:
         wake_at = min(self._poll_due_at, self._monotonic() + BEAT_S)
-        waiting = [slot.not_before - self._now() for slot in self.ledger.slots if slot.not_before > self._now()]
-        if self.ledger.full_until > self._now():
-            waiting.append(self.ledger.full_until - self._now())
+        now, due = self._now(), [*(slot.not_before for slot in self.ledger.slots), self.ledger.full_until]
+        waits_s = [at - now for at in due if at > now]
         if self.control.until is not None:
-            waiting.append(max(0.0, self.control.until - self._now()))
-        if waiting:
-            wake_at = min(wake_at, self._monotonic() + min(waiting))
+            waits_s.append(max(0.0, self.control.until - now))
+        wake_at = min([wake_at, *(self._monotonic() + wait_s for wait_s in waits_s)])
         while self._monotonic() < wake_at and not interrupted():
-            if self._something_happened():
+            if self.is_asked:
+                return
+            if told := newly_told(self.run_dir, self.ledger, self._noticed):
+                self._noticed |= told  # once: what is unclear then stays so until the next poll
+                self._poll_due_at = min(self._poll_due_at, self._monotonic() + FIRST_LOOK_S)
                 return
             shown()
             self._sleep(min(LOOK_S, max(0.01, wake_at - self._monotonic())))
@@ -271,15 +253,6 @@ class Controller:
     @property
     def _is_wished(self) -> bool:
         return read_control(self.run_dir).number != self.control.number
-
-    def _something_happened(self) -> bool:
-        if self.is_asked:
-            return True
-        told = newly_told(self.run_dir, self.ledger, self._noticed)
-        self._noticed |= told  # once: what is unclear then stays so until the next poll
-        if told:
-            self._poll_due_at = min(self._poll_due_at, self._monotonic() + FIRST_LOOK_S)
-        return bool(told)
 
     def _observe(self) -> Poll:
         # An answer of a later time than now is from before the clock was set back: nothing could be dated by it.
@@ -299,7 +272,7 @@ class Controller:
         return to_be_moved(self.run, self.run_dir, self.executor, self.ledger, now)
 
     def _hold(self, limits: Limits, now: float) -> None:
-        """Tell queued successors, by a file that their shims look for, whether they may begin. Before we act on it."""
+        """Tell queued successors, by a file that their shims look for, whether they may begin."""
         for slot in self.ledger.slots:
             if not limits.queue_ahead and slot.successor is None and slot.index not in self._held:
                 continue
@@ -380,10 +353,10 @@ class Controller:
         if not actions:
             return
         self.lease.check()
-        complaints = [
-            self.executor.cancel([one.job_id for one in actions if (one.why == MOVED) is waiting], waiting=waiting)
-            for waiting in sorted({one.why == MOVED for one in actions})
-        ]
+        complaints = []
+        for waiting in sorted({one.why == MOVED for one in actions}):
+            job_ids = [one.job_id for one in actions if (one.why == MOVED) is waiting]
+            complaints.append(self.executor.cancel(job_ids, waiting=waiting))
         complaint = "; ".join(filter(None, complaints)) or None
         for one in actions:
             where = {"slot": one.slot, "attempt": one.attempt, "job_id": one.job_id}
@@ -404,5 +377,5 @@ class Controller:
 
     def _tell(self) -> None:
         while self._untold:
-            append_event(self.run_dir, self.lease.epoch, **self._untold[0])
+            ledgers.append_event(self.run_dir, self.lease.epoch, **self._untold[0])
             del self._untold[0]

@@ -1,7 +1,6 @@
 """The run folder's files, as the controller uses them: one small interface, so that a test can put a folder in memory.
 
-Everything that the owner of a run reads or writes goes through the `disk` of its `RunDir`. Jobs do not: they use
-`anchorleg.files` and `anchorleg.job`, which need nothing but the standard library.
+Everything that the owner of a run reads or writes goes through the `disk` of its `RunDir`. Jobs use `anchorleg.files`.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from pydantic_core import from_json
 
 from anchorleg import files
 
-#: Of what lies in a run folder, whatever the umask: its files name settings, paths, or what a job said at its end, and
-#: who may change them chooses what runs as the owner.
+#: Of what lies in a run folder, whatever the umask: who may change it chooses what runs as the owner.
 PRIVATE, PRIVATE_FOLDER = 0o600, 0o700
 
 
@@ -29,9 +27,7 @@ def private_opener(path: str, flags: int) -> int:
 
 
 class Disk:
-    """Files below a run folder: the operating system's. What is made is for its owner alone. Errors of every method:
-    OSError.
-    """
+    """Files below a run folder. What is made is for its owner alone. Errors of every method: OSError."""
 
     def names(self, folder: Path) -> list[str]:
         """What lies in a folder; nothing where there is no such folder."""
@@ -59,7 +55,7 @@ class Disk:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             parts = []
-            while part := os.read(handle, READ_BYTES):
+            while part := os.read(handle, 64 << 10):
                 parts.append(part)
         except OSError as error:
             error.filename = str(path)  # a folder is met by read(2), which does not know where
@@ -120,17 +116,13 @@ LOCAL_DISK = Disk()
 
 #: What a ledger of a few slots takes, twice. With less than that a disk is full, whatever single bytes still find room.
 ROOM_BYTES = 64 << 10
-#: What is asked of a file at once.
-READ_BYTES = 64 << 10
-#: Of a job's files only the heartbeat and the progress change between two looks: the others need not be parsed again.
-#: Four of each slot fit, in the largest run that a config allows.
+#: Of a job's files only two change between two looks: the others need not be parsed again. Four of each slot fit, in
+#: the largest run that a config allows.
 RECORDS_KEPT = 8192
 
 
 def left_on_full_disk(folder: Path) -> int | None:
-    """The bytes that a user may still write there (0 also where no file more can be made), where that is next to
-    nothing; None where there is room, or it cannot be told.
-    """
+    """The bytes that a user may still write there (0: no file either), where the disk is full; None: it is not."""
     try:
         told = os.statvfs(folder)
     except OSError:

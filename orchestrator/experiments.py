@@ -29,9 +29,7 @@ Row = dict[str, Any]
 
 
 def expanded(value: Any) -> list[Row]:
-    """Every experiment with its `name`, in order, whichever way they were written. What is expanded already stays as it
-    is. Errors: ValueError, one sentence.
-    """
+    """Every experiment with its `name`, in order, whichever way they were written. Errors: ValueError, one sentence."""
     if isinstance(value, Mapping):
         rows = _grid(value)
     elif isinstance(value, Sequence) and not isinstance(value, str):
@@ -45,7 +43,13 @@ def expanded(value: Any) -> list[Row]:
         raise FieldError("experiments.none")
     named = _named(rows)
     for row in named:
-        _check(row)
+        name, priority = row["name"], row.get("priority", 0)
+        if not isinstance(name, str) or not NAME.match(name):
+            raise FieldError("experiments.name", name=name, most=_NAME_LENGTH)
+        if SLOTS.match(name):
+            raise FieldError("experiments.name-of-a-slot", name=name)
+        if not isinstance(priority, int) or isinstance(priority, bool):
+            raise FieldError("experiments.priority", name=name, found=priority)
     twice = [name for name, times in Counter(row["name"] for row in named).items() if times > 1]
     if twice:
         raise FieldError("experiments.same-name", name=twice[0])
@@ -70,12 +74,12 @@ def _named(rows: list[Row]) -> list[Row]:
     fields = list(dict.fromkeys(field for row in rows for field in row if field not in OWN_FIELDS))
     telling = [f for f in fields if len({_text(row[f]) if f in row else None for row in rows}) > 1]
     telling = telling if len(rows) > 1 else fields
-    return [row if "name" in row else {"name": _name_of(row, telling), **row} for row in rows]
-
-
-def _name_of(row: Row, fields: list[str]) -> str:
-    parts = [f"{_clean(field)}={_clean(_text(row[field]))}" for field in fields if field in row]
-    return ",".join(parts)[:_NAME_LENGTH] or "default"
+    named = []
+    for row in rows:
+        parts = [f"{_clean(field)}={_clean(_text(row[field]))}" for field in telling if field in row]
+        name = ",".join(parts)[:_NAME_LENGTH] or "default"
+        named.append(row if "name" in row else {"name": name, **row})
+    return named
 
 
 def _text(value: Any) -> str:
@@ -85,16 +89,6 @@ def _text(value: Any) -> str:
 def _clean(text: str) -> str:
     sign = "-" if text.startswith("-") else ""
     return sign + _FOREIGN.sub("-", text).strip("-") or "-"
-
-
-def _check(row: Row) -> None:
-    name, priority = row["name"], row.get("priority", 0)
-    if not isinstance(name, str) or not NAME.match(name):
-        raise FieldError("experiments.name", name=name, most=_NAME_LENGTH)
-    if SLOTS.match(name):
-        raise FieldError("experiments.name-of-a-slot", name=name)
-    if not isinstance(priority, int) or isinstance(priority, bool):
-        raise FieldError("experiments.priority", name=name, found=priority)
 
 
 def settings_in(row: Mapping[str, Any]) -> Row:
@@ -109,19 +103,14 @@ def merged(before: Sequence[Row], after: Sequence[Row]) -> list[Row]:
     A name is made of the fields that differ, so it changes where another field begins to: one with the very settings of
     one that `after` does not name is that one, under its old name.
     """
-    after = _with_old_names(before, after)
-    newest = {row["name"]: row for row in after}
-    known = {row["name"] for row in before}
-    return [newest.get(row["name"], row) for row in before] + [row for row in after if row["name"] not in known]
-
-
-def _with_old_names(before: Sequence[Row], after: Sequence[Row]) -> list[Row]:
     named, known = {row["name"] for row in after}, {row["name"] for row in before}
     once = {key for key, times in Counter(map(_key, before)).items() if times == 1}
     old = {_key(row): row["name"] for row in before if row["name"] not in named and settings_in(row)}
     new = [row for row in after if row["name"] not in known]
     again = {key for key, times in Counter(map(_key, new)).items() if times == 1 and key in once and key in old}
-    return [{**row, "name": old[_key(row)]} if row in new and _key(row) in again else row for row in after]
+    after = [{**row, "name": old[_key(row)]} if row in new and _key(row) in again else row for row in after]
+    newest = {row["name"]: row for row in after}
+    return [newest.get(row["name"], row) for row in before] + [row for row in after if row["name"] not in known]
 
 
 def same_settings(rows: Sequence[Row], row: Row) -> Row | None:

@@ -3,9 +3,6 @@
 Its shim looks at the owner's files with each heartbeat. Where they have not changed for `SILENT_S` on the job's own
 clock, or where the newest owner was another job, it runs `orchestrator tick` after its own record of the end. It never
 changes how the job ends. Standard library only.
-
-The job that runs it still counts against the user's job limit: so the others' waits for room are not honoured by a
-failover tick (`orchestrator.hosts.ticking`).
 """
 
 from __future__ import annotations
@@ -24,12 +21,9 @@ from anchorleg.files import READ_PAUSE_S, patiently, write_json
 SILENT_S = 300.0
 #: A tick is three Slurm commands and one more a slot; a scheduler that needs longer does not answer.
 TICK_TIMEOUT_S = 60.0
-#: The ticks of jobs that end together take turns. One that died with the lease is waited for until its lease is over
-#: (`lease.TTL_S`, 180 s) and a tick more.
+#: Jobs that end together take turns: until the lease of one that died with it is over (`lease.TTL_S`), and a tick more.
 TURN_TIMEOUT_S = 240.0
 TURN_LOOK_S = 1.0
-#: Where a file cannot be used the pauses double up to this.
-LONGEST_PAUSE_S = 30.0
 #: `orchestrator.errors.LeaseHeld` and `StorageError`, and the last of the exit codes that the command itself gives.
 LEASE_HELD = 4
 STORAGE_ERROR = 7
@@ -61,9 +55,7 @@ class Watch:
         return 0.0 if self._since is None else self._monotonic() - self._since
 
     def testify(self) -> bool:
-        """Write down what we saw where the tick's look at the lease finds it (`lease.silent_for`), so that a dead owner
-        of another machine need not be watched anew. False: somebody has written meanwhile. Errors: OSError.
-        """
+        """Write what we saw where the tick reads it (`lease.silent_for`). False: somebody was here. Errors: OSError."""
         # Not above: the first process of every job must start quickly.
         from orchestrator.processes import boot_id, host_name
 
@@ -133,9 +125,7 @@ def tick_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _take_turns(run_dir: Path, tick: Callable[[], tuple[int, str]], sleep: Callable[[float], None]) -> str:
-    """One successful tick of our own, after those of other jobs that end now, and again where a file could not be used:
-    nobody may come after it. Returns what to say about it.
-    """
+    """One successful tick, after those of other jobs that end now; returns what to say. Nobody may come after it."""
     give_up_at = time.monotonic() + TURN_TIMEOUT_S
     pause_s = TURN_LOOK_S
     while True:
@@ -152,32 +142,24 @@ def _take_turns(run_dir: Path, tick: Callable[[], tuple[int, str]], sleep: Calla
         if code not in {LEASE_HELD, STORAGE_ERROR} or time.monotonic() > give_up_at:
             return f"the tick after this job ended with {code}: {words}"
         sleep(pause_s)
-        pause_s = TURN_LOOK_S if code == LEASE_HELD else min(2 * pause_s, LONGEST_PAUSE_S)
+        pause_s = TURN_LOOK_S if code == LEASE_HELD else min(2 * pause_s, 30.0)
 
 
-def _tick(run_dir: Path, pythons: Sequence[str], env: Mapping[str, str], timeout_s: float) -> tuple[int, str]:
+def _tick(run_dir: Path, pythons: Sequence[str], env: dict[str, str], timeout_s: float) -> tuple[int, str]:
     """The tick's exit code and last words, under the first interpreter that can run it."""
     code, words = 127, "no interpreter can run it"
     for interpreter in dict.fromkeys(pythons):
         command = [interpreter, "-P", "-m", "orchestrator", *HOLDER.split(), "--run-dir", str(run_dir)]
         try:
             done = subprocess.run(
-                command,
-                cwd="/",
-                env=dict(env),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=timeout_s,
-                check=False,
+                command, cwd="/", env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False
             )
         except subprocess.TimeoutExpired:
             return 124, f"it took longer than {timeout_s:.0f} s"
         except OSError as error:
             code, words = 127, f"{interpreter}: {error.strerror}"
             continue
-        lines = done.stderr.strip().splitlines()
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
         code, words = done.returncode, lines[-1] if lines else ""
         if code == 0 or 1 < code <= LAST_KNOWN_CODE:
             break  # it is ours that spoke; 1 is an interpreter that lacks a package
@@ -185,9 +167,7 @@ def _tick(run_dir: Path, pythons: Sequence[str], env: Mapping[str, str], timeout
 
 
 def _holder(run_dir: Path) -> str:
-    """What the newest owner of the run was started as; empty where there is none, or its record is damaged. Errors:
-    OSError where it cannot be read now.
-    """
+    """What the newest owner was started as; empty where there is none, or its record is damaged. Errors: OSError."""
     try:
         record = json.loads((run_dir / "lease" / str(newest_epoch(run_dir))).read_bytes())
         return str(record["command"])

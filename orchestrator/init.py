@@ -18,24 +18,17 @@ from orchestrator.executors.slurm_text import Partition
 from orchestrator.notation import format_duration
 from orchestrator.run.starting import python_facts, unusable_python
 
-#: What most sites give a student, and what the relay is made for.
+#: What most sites give a student, and how many jobs at once.
 USUAL_TIME_LIMIT_S = 4 * 3600
-#: Jobs at once that a student usually may have.
 USUAL_SLOTS = 4
 #: Meta-World wants CPUs; more than this hardly helps one trainer.
 USUAL_CPUS = 8
 #: Enough for MT10's replay and environments. Without a request many sites give a job a node's whole memory.
 USUAL_MEMORY_GB = 32
-#: Of a node's memory; the system has the rest.
-OF_JOBS = 0.9
 
 
 def write_config(path: Path, partition: str | None, *, force: bool, out: Console) -> None:
-    """Write `path`.
-
-    Errors: ConfigError (it exists; its folder does not; no such partition), SchedulerRefused (sinfo did not answer),
-    StorageError.
-    """
+    """Write `path`. Errors: ConfigError, SchedulerRefused (sinfo did not answer), StorageError."""
     if not path.parent.is_dir():
         raise ConfigError("init.no-folder", path=path, folder=path.parent)
     if path.exists() and not force:
@@ -56,21 +49,18 @@ def write_config(path: Path, partition: str | None, *, force: bool, out: Console
     except OSError as error:
         raise StorageError("init.unwritable", path=path, why=error.strerror or error) from None
     said = [f"The torch of {sys.executable} has no CUDA, so jobs ask for no GPU."] if chosen and not gpus else []
-    said += [f"{path} is written: {summary(config)}. Start with `orchestrator start`."]
+    said += [f"{path} is written: {_summary(config)}. Start with `orchestrator start`."]
     vain = unusable_python(config, python, config.executor)
     for line in [*said, *([f"note: {vain}"] if vain else [])]:
         out.print(line, markup=False, soft_wrap=not out.is_terminal)
 
 
 def choose_partition(rows: tuple[Partition, ...], wanted: str | None, *, gpus: bool = True) -> Partition:
-    """The partition asked for, else the default one, else the first with `gpus` (or without); one that gives time to
-    train comes first. Errors: ConfigError.
-    """
+    """The one asked for, else the default one, else the first that suits. Errors: ConfigError."""
     up = [row for row in rows if row.is_up]
+    if named := [row for row in rows if row.name == wanted]:
+        return named[0]
     if wanted is not None:
-        for row in rows:
-            if row.name == wanted:
-                return row
         names = ", ".join(row.name for row in rows) or "none: there is no sinfo here"
         raise ConfigError("init.no-partition", partition=wanted, known=names)
     if not up:
@@ -85,9 +75,7 @@ def choose_partition(rows: tuple[Partition, ...], wanted: str | None, *, gpus: b
 
 
 def config_for(partition: Partition | None, *, gpus: bool) -> dict[str, Any]:
-    """The config's content; None: a machine without Slurm. Each job has its share of a node, for at most one GPU, and
-    there are no more slots than nodes have room for: what waits trains nothing.
-    """
+    """The config's content; None: a machine without Slurm. There are no more slots than nodes have room for."""
     training = {"preset": "guide", "benchmark": "MT10"}
     if partition is None:
         return {"run_name": "mt10", "executor": "local", "slots": 1, "training": training}
@@ -96,7 +84,7 @@ def config_for(partition: Partition | None, *, gpus: bool) -> dict[str, Any]:
     cpus = max(1, min(USUAL_CPUS, partition.cpus_per_node // max(1, a_node)))
     room = partition.nodes * (a_node or max(1, partition.cpus_per_node // cpus))
     slots = min(USUAL_SLOTS, room)
-    memory_gb = int(OF_JOBS * partition.memory_mb / 1024 * min(1.0, cpus / partition.cpus_per_node))
+    memory_gb = int(0.9 * partition.memory_mb / 1024 * min(1.0, cpus / partition.cpus_per_node))
     slurm: dict[str, Any] = {
         "partition": partition.name,
         "time_limit": format_duration(limit_s),
@@ -108,8 +96,7 @@ def config_for(partition: Partition | None, *, gpus: bool) -> dict[str, Any]:
     return {"run_name": "mt10", "executor": "slurm", "slots": slots, "slurm": slurm, "training": training}
 
 
-def summary(config: RunConfig) -> str:
-    """What was chosen."""
+def _summary(config: RunConfig) -> str:
     if config.executor == "local":
         return "there is no Slurm here, so jobs run on this machine"
     slurm = config.slurm

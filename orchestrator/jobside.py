@@ -1,15 +1,5 @@
 """What the shim does beside its loop: when the job ends, whether it may begin, the program's command line inside its
 image, what was given to it, and what stays of its checkpoints. Standard library only.
-
-*A job that was queued behind another one.* That Slurm has started it proves nothing of the job before it: an
-administrator may have taken the dependency off, and a job that Slurm has given up may live on. So while that one has
-claimed its attempt and not said how it ended, its heart is watched, for as long as the controller would.
-
-*Checkpoints of a program that is not ours* (`relay.keep_checkpoints`). The newest ones that a successor could start
-from stay, by the one rule that says so (`job.candidates_before`); the parent of a job that begins is the first of them.
-Beside them stays everything of attempts that may be alive, and everything where a higher attempt has been claimed: the
-shim looks before every single removal. A checkpoint loses its number before its first file goes, so a kill in between
-leaves none that is half there.
 """
 
 from __future__ import annotations
@@ -20,29 +10,25 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from anchorleg.files import read_json_or_none, remove_folder
 from anchorleg.job import HANDED_OVER, Job, attempt_numbers, candidates_before, checkpoints_of, passed_over
 
-#: A site's prolog and the script's own setup come between the job's start and ours. What is more than this, or before
-#: the start, is another clock; should it be a prolog after all, Slurm's own signal still comes in time.
+#: A site's prolog and the script's own setup come between the job's start and ours. What is more, or before the start,
+#: is another clock; should it be a prolog after all, Slurm's own signal still comes in time.
 LATEST_START_S = 600.0
 CLOCK_SLACK_S = 60.0
 #: Names beside checkpoints that nobody takes for one: of a save that is under way or was cut short, TensorBoard's.
 _NOT_MEANT = re.compile(r"^(?:\.|tmp|events\.out\.)|[^a-z]tmp(?![a-z])|\.part(?:ial)?$|unfinished", re.IGNORECASE)
 
-#: Where the kernel counts what it kills. Linux only; elsewhere there is no count.
-PROC = Path("/proc/self/cgroup")
-MOUNT = Path("/sys/fs/cgroup")
-
 
 def end_of_job(environ: dict[str, str], started_at: float, limit_s: float) -> float:
     """Unix seconds, on this node's clock, at which the job will be killed: what the scheduler says (Slurm does from
-    23.02 on), else start + limit. Slurm's own signal comes in time in any case.
-
-    A node whose clock is hours ahead would take the scheduler's time for past, and hand over at once, job after job.
+    23.02 on), else start + limit. A node whose clock is hours ahead would take the scheduler's time for past, and hand
+    over at once, job after job.
     """
     if environ.get("ANCHORLEG_END_TIME", "").isdigit():
         return float(environ["ANCHORLEG_END_TIME"])
@@ -55,17 +41,14 @@ def end_of_job(environ: dict[str, str], started_at: float, limit_s: float) -> fl
 
 
 def misnamed(folder: Path) -> str:
-    """A name in `folder` that holds a step and is none: no next job finds what is there. Empty where there is no such
-    name; one that looks unfinished does not count. Errors: OSError.
-    """
+    """A finished name in `folder` that holds a step and is none: no next job finds it; empty: none. Errors: OSError."""
     names = (name for name in sorted(os.listdir(folder)) if name.isprintable() and not _NOT_MEANT.search(name))
     return next((name for name in names if not name.isdigit() and any(letter.isdigit() for letter in name)), "")
 
 
-def oom_kills(proc: Path = PROC, mount: Path = MOUNT) -> int:
-    """How many processes the kernel has killed for memory so far in this process's control group, or in its Slurm
-    job's, where the steps of the job are; 0 where nobody counts. A program that dies of it leaves no word, and
-    slurmstepd's own ("Detected 1 oom-kill event") comes after the job's record of its end.
+def oom_kills(proc: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> int:
+    """How many processes the kernel has killed for memory in this process's control group, or in its Slurm job's; 0
+    where nobody counts. A program that dies of it leaves no word, and slurmstepd's own comes after the job's record.
 
     Source: the kernel's admin-guide/cgroup-v2.rst (`memory.events`) and cgroup-v1/memory.rst (`memory.oom_control`).
     """
@@ -99,15 +82,7 @@ def given(command: Sequence[str], settings: Any) -> str:
 
 
 #: In the job's own control group, so that Slurm's limits hold, and its end ends the container too.
-_PODMAN = [
-    "podman",
-    "run",
-    "--rm",
-    "--cgroups=disabled",
-    "--network=host",
-    "--ipc=host",
-    "--security-opt=label=disable",
-]
+_PODMAN = ("--rm", "--cgroups=disabled", "--network=host", "--ipc=host", "--security-opt=label=disable")
 #: Of a job's environment podman passes on nothing by itself.
 _PASSED_ON = ("ANCHORLEG_", "SLURM_", "WANDB_", "PYTHON", "OMP_", "CUDA_")
 
@@ -125,7 +100,8 @@ def container_command(container: dict[str, Any], command: list[str], binds: list
         begin += [f"--container-image={image}", f"--container-mounts={','.join(whole)}"]
         return [*begin, f"--container-workdir={folder}", "--no-container-mount-home", *more, *command]
     if runtime == "podman":
-        begin = [*_PODMAN, *(f"--env={name}*" for name in _PASSED_ON), *(f"--volume={bind}" for bind in whole)]
+        begin = ["podman", "run", *_PODMAN, *(f"--env={name}*" for name in _PASSED_ON)]
+        begin += [f"--volume={bind}" for bind in whole]
         begin += ["--device=nvidia.com/gpu=all"] if container["gpus"] else []
         root = ["--rootfs"] if image.startswith("/") else []
         return [*begin, f"--workdir={folder}", *more, *root, image, *command]
@@ -140,64 +116,55 @@ LOOK_S = 1.0
 BEATS_OF_LIFE = 2
 
 
-class Predecessor:
-    """The attempt `number` of a slot, as a job sees it that is to follow it."""
+def why_not_behind(
+    folder: Path,
+    is_asked: Callable[[], bool],
+    sleep: Callable[[float], None] = time.sleep,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> str | None:
+    """Why the job that was queued behind an attempt (of that folder) must not run; None: it may. `is_asked`: whether it
+    was told to end meanwhile.
 
-    def __init__(self, slot_dir: Path, number: int) -> None:
-        self._slot_dir = slot_dir
-        self._folder = slot_dir / "attempts" / str(number)
+    The slot may have been held (`slots/<k>/hold`, written by the controller), or the attempt may have ended otherwise
+    than by a hand-over, or be at work: that Slurm has started this job proves nothing (an administrator may have taken
+    the dependency off). So while the attempt is claimed and has not said how it ended, its heart is watched, for as
+    long as the controller would.
+    """
+    beat, beats, since = _record(folder / "heartbeat.json").get("beat"), 0, monotonic()
+    while True:
+        if (folder.parents[1] / "hold").exists():
+            return "the slot is held"
+        ended = _record(folder / "exit.json")
+        if ended and ended["code"] != HANDED_OVER:
+            return f"the job before it ended with {ended['code']}"
+        if ended.get("terminated"):
+            return "the job before it got a SIGTERM from an unknown sender"
+        if ended or not (folder / "claim").exists() or monotonic() - since >= SILENT_S:
+            return None
+        if is_asked():
+            return "it got a SIGTERM"
+        if (newest := _record(folder / "heartbeat.json").get("beat")) != beat:
+            beat, beats, since = newest, beats + 1, monotonic()
+        if beats >= BEATS_OF_LIFE:
+            return "the job before it is still active"
+        sleep(LOOK_S)
 
-    def why_not(
-        self,
-        is_asked: Callable[[], bool],
-        sleep: Callable[[float], None] = time.sleep,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> str | None:
-        """Why its successor must not run; None: it may. `is_asked`: whether that one was told to end meanwhile.
 
-        The slot may have been held (`slots/<k>/hold`, written by the controller), or the attempt may have ended
-        otherwise than by a hand-over: then what comes next is the controller's to decide. So it is while it works.
-        """
-        beat, beats, since = self._beat(), 0, monotonic()
-        while True:
-            if (self._slot_dir / "hold").exists():
-                return "the slot is held"
-            ended = self._record("exit.json")
-            if ended is not None and ended["code"] != HANDED_OVER:
-                return f"the job before it ended with {ended['code']}"
-            if ended is not None and ended.get("terminated"):
-                return "the job before it got a SIGTERM from an unknown sender"
-            if ended is not None or not (self._folder / "claim").exists() or monotonic() - since >= SILENT_S:
-                return None
-            if is_asked():
-                return "it got a SIGTERM"
-            if (newest := self._beat()) != beat:
-                beat, beats, since = newest, beats + 1, monotonic()
-            if beats >= BEATS_OF_LIFE:
-                return "the job before it is still active"
-            sleep(LOOK_S)
-
-    def _beat(self) -> Any:
-        return (self._record("heartbeat.json") or {}).get("beat")
-
-    def _record(self, name: str) -> dict[str, Any] | None:
-        value = read_json_or_none(self._folder / name)
-        return value if isinstance(value, dict) else None
+def _record(path: Path) -> dict[str, Any]:
+    value = read_json_or_none(path)
+    return value if isinstance(value, dict) else {}
 
 
 #: An older attempt without a record of its end is over when its last sign is so much older than our own: by the clock
 #: of the files alone, since nodes' clocks differ. A shim beats every 30 s.
 OVER_S = 600.0
-#: What an attempt's shim and its program write while they live.
-_SIGNS = ("claim", "heartbeat.json", "progress.json")
 #: What a removal (`files.remove_folder`) or a publication (`Job.save_checkpoint`) leaves that was cut short.
 _REMNANT = re.compile(r"\.\d+\.(deleted|unfinished)")
 
 
 def tidy(job: Job, keep: int, say: Callable[[str], None], remove: Callable[[Path], None] = remove_folder) -> None:
-    """Remove what is too much in the slot of `job`, whose attempt is claimed and whose program does not run.
-
-    `say` hears of what could not be removed, which the next job tries again. Raises nothing of the disk's.
+    """Remove what is too much in the slot of `job`, whose attempt is claimed and whose program does not run. It looks
+    before every removal: where a higher attempt has been claimed, all stays. Raises nothing of the disk's.
     """
     try:
         for path in list(surplus(job, keep)):
@@ -213,7 +180,7 @@ def tidy(job: Job, keep: int, say: Callable[[str], None], remove: Callable[[Path
 
 def surplus(job: Job, keep: int) -> Iterator[Path]:
     """Checkpoints that are too many in the slot of `job`, which is its newest attempt: what was cut short, then what no
-    successor could start from, then the oldest of what it could.
+    successor could start from, then the oldest of what it could. What attempts have that may be alive stays.
 
     While there are fewer than `keep` to start from, what is no candidate stays: a program may have found it damaged,
     and a person might mend it. So do as many that a decision to go back passes over which can still be taken back.
@@ -222,17 +189,12 @@ def surplus(job: Job, keep: int) -> Iterator[Path]:
     line = list(candidates_before(job.slot_dir, job.attempt + 1))
     staying = {ref.path for ref in (*line, *passed_over(job.slot_dir, job.attempt)[:keep])}
     for number in over:
-        yield from _remnants(job.slot_dir / "attempts" / str(number) / "checkpoints")
+        folder = job.slot_dir / "attempts" / str(number) / "checkpoints"
+        with suppress(FileNotFoundError):
+            yield from [folder / name for name in sorted(os.listdir(folder)) if _REMNANT.fullmatch(name)]
     for number in over if len(line) >= keep else ():
         yield from (ref.path for ref in checkpoints_of(job.slot_dir, number) if ref.path not in staying)
     yield from (ref.path for ref in line[keep:][::-1] if ref.attempt in over)
-
-
-def _remnants(folder: Path) -> list[Path]:
-    try:
-        return [folder / name for name in sorted(os.listdir(folder)) if _REMNANT.fullmatch(name)]
-    except FileNotFoundError:
-        return []
 
 
 def _is_over(job: Job, number: int) -> bool:
@@ -244,11 +206,8 @@ def _is_over(job: Job, number: int) -> bool:
 
 
 def _last_sign(folder: Path) -> float:
-    """When the attempt in `folder` last wrote something, as the files' own clock tells; 0: never."""
     found = [0.0]
-    for name in _SIGNS:
-        try:
+    for name in ("claim", "heartbeat.json", "progress.json"):  # what an attempt's shim and its program write
+        with suppress(FileNotFoundError):
             found.append(os.stat(folder / name).st_mtime)
-        except FileNotFoundError:
-            continue
     return max(found)

@@ -16,25 +16,20 @@ from typing import Any
 
 from orchestrator.errors import ConfigError, FieldError
 
-_PLAIN = re.compile(r"(?:(\d+):)?(\d+):(\d+)\Z|(\d+)\Z")
-_DAYS = re.compile(r"(\d+)-(\d+)(?::(\d+)(?::(\d+))?)?\Z")
-_UNLIMITED = frozenset({"infinite", "unlimited", "n/a"})
+_PLAIN = re.compile(r"(?:(?P<h>\d+):(?=\d+:))?(?P<m>\d+)(?::(?P<s>\d+))?\Z")
+_DAYS = re.compile(r"(?P<d>\d+)-(?P<h>\d+)(?::(?P<m>\d+)(?::(?P<s>\d+))?)?\Z")
 
 
 def parse_duration_s(text: str) -> int | None:
     """Seconds in a Slurm duration; None for "infinite". Errors: ValueError with the forms that are understood."""
     text = text.strip()
-    if text.lower() in _UNLIMITED:
+    if text.lower() in {"infinite", "unlimited", "n/a"}:
         return None
-    if match := _DAYS.match(text):
-        days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-    if match := _PLAIN.match(text):
-        hours_, minutes_, seconds_, only = match.groups()
-        if only is not None:
-            return int(only) * 60
-        return (int(hours_ or 0) * 60 + int(minutes_)) * 60 + int(seconds_)
-    raise FieldError("config.time-limit", text=text)
+    match = _DAYS.match(text) or _PLAIN.match(text)
+    if match is None:
+        raise FieldError("config.time-limit", text=text)
+    days, hours, minutes, seconds = (int(match.groupdict().get(unit) or 0) for unit in ("d", "h", "m", "s"))
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def format_duration(seconds: float) -> str:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from orchestrator.decisions.evidence import Claim, Evidence, Exit, Facts
 from orchestrator.decisions.models import Ledger, SlotStatus, Submit
-from orchestrator.decisions.moving import longest_waiting
-from orchestrator.decisions.sightings import has_ended_by_its_word, is_cancelled_by_somebody, missing_from
+from orchestrator.decisions.plan import longest_waiting
+from orchestrator.decisions.sightings import has_ended_by_its_word, missing_from
 from orchestrator.decisions.verdicts import lacks_a_program
 from orchestrator.disk import is_out_of_inodes, left_on_full_disk, read_json_or_none, read_record
 from orchestrator.errors import AnchorlegError
@@ -27,9 +27,7 @@ HISTORY_MARGIN_S = 60.0
 def gather_facts(
     run: Run, run_dir: RunDir, executor: Executor, ledger: Ledger, poll: Poll, now: float
 ) -> tuple[Facts, dict[int, int]]:
-    """The facts of this tick, and by slot the highest attempt that left a folder and that the ledger does not know (-1:
-    none). Errors: OSError.
-    """
+    """The tick's facts; by slot, the highest folder that the ledger does not know (-1: none). Errors: OSError."""
     evidence = read_all(run_dir, ledger, poll)
     folders = {slot.index: newer_attempts(run_dir, slot) for slot in ledger.slots}
     facts = Facts(
@@ -73,10 +71,6 @@ def to_be_moved(run: Run, run_dir: RunDir, executor: Executor, ledger: Ledger, n
     return one.token if executor.is_free(request_of(run, run_dir, submit), one.place) else ""
 
 
-#: A slot that is so needs no further job.
-_DONE = frozenset({SlotStatus.FINISHED, SlotStatus.DROPPED, SlotStatus.BEHIND})
-
-
 def waits_for_run(run: Run, ledger: Ledger) -> str:
     """What must happen to another run before the first job of this one (`after`); empty: nothing."""
     if not run.after or ledger.had_jobs:
@@ -87,10 +81,10 @@ def waits_for_run(run: Run, ledger: Ledger) -> str:
         known = load_ledger(other, there.run_id)
     except (AnchorlegError, OSError) as error:
         return f"waits for the run in {run.after}: {error}"
-    slots = known.slots[: there.config.slots] if known is not None else ()
-    done = sum(slot.status in _DONE for slot in slots)
-    is_done = 0 < there.config.slots == done
-    return "" if is_done else f"waits for {there.config.run_name}: {done} of {there.config.slots} slots are finished"
+    slots, wanted = known.slots if known is not None else (), there.config.slots
+    over = {SlotStatus.FINISHED, SlotStatus.DROPPED, SlotStatus.BEHIND}
+    done = sum(slot.status in over for slot in slots[:wanted])
+    return "" if done == wanted else f"waits for {there.config.run_name}: {done} of {wanted} slots are finished"
 
 
 def _history(
@@ -98,17 +92,17 @@ def _history(
 ) -> Accounting | None:
     """Ask the history only when a job left the queue without having said (all about) how it ended."""
     lost = []
-    nothing = Evidence()
     jobs = str(run_dir.jobs)
     for slot in ledger.slots:
         for attempt in slot.attempts:
             for submission in attempt.live:
                 folder = f"{jobs}/{submission.token}"
-                if not missing_from(poll, submission, folder) and not is_cancelled_by_somebody(
-                    submission, poll, folder
-                ):
+                row = poll.of(folder)
+                # Only the history can say whose a cancel is that is not ours (`CANCELLED by 33`).
+                somebodys = row is not None and row.raw_state == "CANCELLED" and submission.cancelled_at is None
+                if not somebodys and not missing_from(poll, submission, folder):
                     continue
-                if not has_ended_by_its_word(submission, evidence.get((slot.index, attempt.number), nothing)):
+                if not has_ended_by_its_word(submission, evidence.get((slot.index, attempt.number), Evidence())):
                     lost.append(submission.intent_at)
     return executor.accounting(min(lost) - HISTORY_MARGIN_S) if lost else None
 
@@ -128,10 +122,9 @@ def _newest_claims(run_dir: RunDir, ledger: Ledger, folders: dict[int, list[int]
 def _queued_behind(run_dir: RunDir, ledger: Ledger, poll: Poll) -> frozenset[str]:
     """Of the jobs in the queue that the ledger does not know, those that were queued behind another one."""
     known = {s.token for slot in ledger.slots for attempt in slot.attempts for s in attempt.submissions}
-    jobs = str(run_dir.jobs)
     found = set()
     for token in poll.alive.keys() - known:
-        if poll.alive[token].work_dir.rstrip("/") == f"{jobs}/{token}":
+        if poll.alive[token].work_dir.rstrip("/") == str(run_dir.job(token)):
             spec = read_json_or_none(run_dir.disk, run_dir.job(token) / "job.json")
             if isinstance(spec, dict) and spec.get("ahead"):
                 found.add(token)

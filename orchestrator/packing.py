@@ -2,8 +2,7 @@
 
 Started by a job script as ``python -X utf8 -P -S -m orchestrator.packing`` in the folder of the pack. The controller
 adds members there (`members/<n>`, a file with the member's job folder) while the pack waits or runs; each is started as
-the local executor starts a job, by a supervisor that records its end. So each has its own claim, checkpoint and heart,
-and where one ends early the next one takes its place. Standard library only.
+the local executor starts a job, by a supervisor that records its end. Standard library only.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from anchorleg.files import create_exclusive, read_json
@@ -25,7 +23,6 @@ from orchestrator.jobside import end_of_job
 POLL_S = 0.5
 #: Without a member it stays so long for the next one: the controller sees an end, asks the queue, and assigns.
 IDLE_S = 60.0
-_SUPERVISOR = ["-X", "utf8", "-P", "-S", "-m", "orchestrator.executors.supervisor"]
 
 
 class Pack:
@@ -41,10 +38,6 @@ class Pack:
         self.told: list[int] = []
         self.ending = False
         self.idle_since = time.monotonic()
-
-    def on_signal(self, number: int, _frame: FrameType | None) -> None:
-        """Remember what every member is to be told."""
-        self.told.append(number)
 
     @property
     def running(self) -> list[tuple[Path, subprocess.Popen[bytes]]]:
@@ -90,23 +83,14 @@ class Pack:
         count = len(self.places)
         cores = self.cores[place::count] or self.cores
         gpus = self.gpus[place::count] or ([self.gpus[place % len(self.gpus)]] if self.gpus else [])
-        env = {
-            **self.environ,
-            "ANCHORLEG_JOB_ID": f"{self.environ.get('ANCHORLEG_JOB_ID') or self.environ['SLURM_JOB_ID']}.{number}",
-        }
-        env["ANCHORLEG_END_TIME"] = str(int(self.ends_at))
+        job_id = self.environ.get("ANCHORLEG_JOB_ID") or self.environ["SLURM_JOB_ID"]
+        env = {**self.environ, "ANCHORLEG_JOB_ID": f"{job_id}.{number}", "ANCHORLEG_END_TIME": str(int(self.ends_at))}
         if gpus:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
         try:
             with open(folder / "supervisor.log", "ab") as log:
-                child = subprocess.Popen(
-                    [sys.executable, *_SUPERVISOR],
-                    cwd=folder,
-                    env=env,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                )
+                command = [sys.executable, "-X", "utf8", "-P", "-S", "-m", "orchestrator.executors.supervisor"]
+                child = subprocess.Popen(command, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         except OSError as error:
             print(f"anchorleg: member {number} could not be started: {error}", file=sys.stderr, flush=True)
             return
@@ -117,13 +101,13 @@ class Pack:
     @property
     def is_over(self) -> bool:
         """Whether nothing runs, and nothing is to come."""
-        is_idle = self.ending or time.monotonic() - self.idle_since > IDLE_S
-        return not self.running and is_idle and (self.ending or not self.waiting())
+        is_idle = time.monotonic() - self.idle_since > IDLE_S
+        return not self.running and (self.ending or (is_idle and not self.waiting()))
 
     def run(self) -> int:
         """Until the last member has ended."""
         for number in (signal.SIGUSR2, signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self.on_signal)
+            signal.signal(number, lambda told, _frame: self.told.append(told))
         while not self.is_over:
             self.look()
             time.sleep(POLL_S)

@@ -1,7 +1,4 @@
-"""Processes of this machine: who is alive, and is it still the same one.
-
-A pid alone names nothing for long: it is reused. A pid with its start time and the boot id does.
-"""
+"""Processes of this machine: a pid is reused, a pid with its start time and the boot id is not."""
 
 from __future__ import annotations
 
@@ -33,6 +30,11 @@ class ProcessId:
         return f"process {self.pid} on {self.host}"
 
 
+def _answer(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False)
+    return done.stdout.strip()
+
+
 @cache
 def host_name() -> str:
     """This machine's name."""
@@ -41,19 +43,13 @@ def host_name() -> str:
 
 @cache
 def boot_id() -> str:
-    """A name for this boot of this machine as this process sees it, so that pids of an earlier one mean nothing.
-
-    In a container the pids are others than outside: there the name ends with the namespace's own number.
-    """
+    """A name for this boot of this machine, and for the namespace of its pids: a container has others than outside."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         # "pid:[4026531836]"; a container on the same machine has the same boot and other pids.
         return f"{boot}+{os.readlink('/proc/self/ns/pid').strip('pid:[]')}"
     except OSError:
-        answer = subprocess.run(
-            ["sysctl", "-n", "kern.boottime"], capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False
-        )
-        match = re.search(r"sec = (\d+)", answer.stdout)
+        match = re.search(r"sec = (\d+)", _answer(["sysctl", "-n", "kern.boottime"]))
         return match[1] if match else UNKNOWN_BOOT
 
 
@@ -64,14 +60,7 @@ def start_time(pid: int) -> str | None:
     except FileNotFoundError:
         if Path("/proc/self/stat").exists():
             return None
-        answer = subprocess.run(
-            ["ps", "-o", "stat=,lstart=", "-p", str(pid)],
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_TIMEOUT_S,
-            check=False,
-        )
-        state, _, started = answer.stdout.strip().partition(" ")
+        state, _, started = _answer(["ps", "-o", "stat=,lstart=", "-p", str(pid)]).partition(" ")
         return None if not state or state.startswith("Z") else started.strip()
     except OSError:
         return None
@@ -84,9 +73,8 @@ def myself() -> ProcessId:
 
 
 def is_alive(process: ProcessId) -> bool | None:
-    """Whether it lives; None where it cannot be told from here (another machine, or another user's hidden process).
-
-    The boot names the machine, not its name: a renamed machine knows its processes again.
+    """Whether it lives; None where it cannot be told from here (another machine, or another user's hidden process). The
+    boot names the machine, not its name: a renamed machine knows its processes again.
     """
     if process.host != host_name() and UNKNOWN_BOOT in {process.boot_id, boot_id()}:
         return None

@@ -26,8 +26,7 @@ def config_reference() -> str:
     """Markdown: one table a section, with type, default and meaning of each field."""
     schema = RunConfig.model_json_schema()
     definitions = schema["$defs"]
-    parts = [HEAD, "## The file\n", _table(schema, definitions)]
-    parts += _sections(schema, definitions, "")
+    parts = [HEAD, "## The file\n", _table(schema, definitions), *_sections(schema, definitions, "")]
     return "\n".join(parts) + "\n"
 
 
@@ -61,9 +60,7 @@ def _shared(variants: list[dict[str, Any]]) -> dict[str, Any]:
 def _targets(field: dict[str, Any], definitions: dict[str, Any]) -> list[dict[str, Any]]:
     """The sections that it may be."""
     options = [field, *field.get("anyOf", []), *field.get("allOf", [])]
-    options = [
-        definitions[str(option.get("$ref")).rpartition("/")[2]] if "$ref" in option else option for option in options
-    ]
+    options = [definitions[one["$ref"].rpartition("/")[2]] if "$ref" in one else one for one in options]
     return [option for option in options if "properties" in option]
 
 

@@ -28,8 +28,7 @@ Word = Annotated[str, StringConstraints(pattern=r"^[^\s'\"\\]+$")]
 
 
 def _walltime_s(value: Any) -> int:
-    seconds = parse_duration_s(str(value))
-    if seconds is None:
+    if (seconds := parse_duration_s(str(value))) is None:
         raise FieldError("config.no-time-limit")
     return seconds
 
@@ -138,7 +137,7 @@ class SlurmSection(Section):
 
     @property
     def memory_mb(self) -> float:
-        """`mem` in MB, as Slurm counts it; 0 where it is left to the site, or all of a node is asked for."""
+        """`mem` in MB; 0 where it is left to the site, or all of a node is asked for."""
         return in_mb(self.mem)
 
     @property
@@ -151,19 +150,9 @@ class SlurmSection(Section):
     @classmethod
     def _extra(cls, value: list[str]) -> list[str]:
         ours = (
-            "--test-only",
-            "--wait",
-            "--time",
-            "--signal",
-            "--chdir",
-            "--output",
-            "--error",
-            "--job-name",
-            "--requeue",
-            "--no-requeue",
-            "--array",
-            "--clusters",
-        )
+            "--test-only", "--wait", "--time", "--signal", "--chdir", "--output", "--error", "--job-name", "--requeue",
+            "--no-requeue", "--array", "--clusters",
+        )  # fmt: skip
         for option in value:
             if not option.startswith("-"):
                 raise FieldError("config.sbatch-option-form", option=option)

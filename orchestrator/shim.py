@@ -1,11 +1,10 @@
 """The first process of every job: claims the attempt, runs the program, hands it over, says how it ended.
 
-It is started by the job script as ``python -X utf8 -P -S -m orchestrator.shim`` in the job folder, from the run's fixed
-copy of the code, and reads `job.json` there. Standard library only: any Python 3.11 on the compute side will do.
+The job script starts it as ``python -X utf8 -P -S -m orchestrator.shim`` in the job folder, from the run's fixed copy
+of the code, and it reads `job.json` there. Standard library only: any Python 3.11 on the compute side will do.
 
 The order of its first acts is the fence that makes at-least-once submission safe: link `attempts/<a>/claim` (the loser
-says so and ends); write `parent.json`; only then start the program, with USR2 and TERM ignored (a Slurm `scancel` sends
-TERM to *every* process).
+says so and ends); write `parent.json`; only then start the program.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from anchorleg.files import create_exclusive, make_folder, read_json, read_json_
 from anchorleg.job import DO_NOT_REQUEUE, HANDED_OVER, Job, candidates_before, checkpoints_of, parent_record
 from anchorleg.temporary import HeldFolder
 from orchestrator.failover import Watch, tick_if_alone
-from orchestrator.jobside import Predecessor, container_command, end_of_job, given, misnamed, oom_kills, tidy
+from orchestrator.jobside import container_command, end_of_job, given, misnamed, oom_kills, tidy, why_not_behind
 
 #: The folders of all jobs on a node.
 _SCRATCH = r"anchorleg-s\d+-a\d+-[0-9a-f]{8}"
@@ -48,10 +47,7 @@ RANKS_LOST = 8
 
 
 def gpus_of(environ: dict[str, str]) -> str:
-    """The GPUs of this job by their numbers (or names) on the node, as "0,1"; empty where none were given to it.
-
-    Slurm's own word first: where it shuts a job off from other GPUs, CUDA counts from 0 in each.
-    """
+    """The GPUs of this job as the node names them, "0,1"; empty: none. Slurm's word first: CUDA counts from 0."""
     return environ.get("SLURM_JOB_GPUS") or environ.get("CUDA_VISIBLE_DEVICES") or ""
 
 
@@ -108,11 +104,8 @@ class Shim:
             return True
         winner = read_json_or_none(self.job.attempt_dir / "claim") or {}
         write_json(self.job.attempt_dir / f"duplicate-{self.host}-{os.getpid()}.json", self.record(winner=winner))
-        print(
-            f"anchorleg: attempt {self.job.attempt} of slot {self.job.slot} already runs in job "
-            f"{winner.get('job_id', '?')} on {winner.get('host', '?')}; this duplicate ends.",
-            flush=True,
-        )
+        where = f"job {winner.get('job_id', '?')} on {winner.get('host', '?')}"
+        say(f"attempt {self.job.attempt} of slot {self.job.slot} already runs in {where}; this duplicate ends.")
         return False
 
     def make_again(self) -> None:
@@ -124,19 +117,17 @@ class Shim:
                 if folder == self.job.attempt_dir and create_exclusive(folder / "claim", self.claimed):
                     write_json(folder / "parent.json", self.parent)
 
-    def unneeded(self) -> str | None:
-        """Why a job that was queued behind its predecessor must not run; None: it may."""
+    def declines(self) -> bool:
+        """Whether it was queued behind a job after which it must not run. The record is its own word on its end."""
         if not self.spec.get("ahead"):
-            return None
-        before = Predecessor(self.job.slot_dir, self.spec.get("behind", self.job.attempt - 1))
-        return before.why_not(lambda: self.asked is not None, self.sleep)
-
-    def decline(self, why: str) -> None:
-        """Leave without a claim, and say so: the record counts as this submission's own word on its end."""
+            return False
+        before = self.job.slot_dir / "attempts" / str(self.spec.get("behind", self.job.attempt - 1))
+        if (why := why_not_behind(before, lambda: self.asked is not None, self.sleep)) is None:
+            return False
         make_folder(self.job.attempt_dir)
-        name = f"duplicate-{self.host}-{os.getpid()}.json"
-        write_json(self.job.attempt_dir / name, self.record(unneeded=why))
+        write_json(self.job.attempt_dir / f"duplicate-{self.host}-{os.getpid()}.json", self.record(unneeded=why))
         say(f"this job is not needed: {why}")
+        return True
 
     def decide_parent(self) -> str:
         """Write `parent.json` and return the folder to start from, empty for none. Errors: OSError, ValueError."""
@@ -147,15 +138,9 @@ class Shim:
         return str(parent.path) if parent else ""
 
     def tidy(self) -> None:
-        """Remove old checkpoints of a program that is not ours, where the config says how many are to stay."""
+        """Remove old checkpoints, where the config says how many are to stay."""
         if keep := self.spec.get("keep_checkpoints"):
             tidy(self.job, keep, say)
-
-    def has_progressed(self) -> bool:
-        """Whether the program has reported a step beyond where it began: its start-up is over."""
-        value = read_json_or_none(self.job.attempt_dir / "progress.json")
-        step = value.get("step") if isinstance(value, dict) else None
-        return isinstance(step, int) and step > self.start_step
 
     def deadline(self) -> float:
         """When to hand over by the clock."""
@@ -204,7 +189,7 @@ class Shim:
         return subprocess.Popen(command, cwd=folder, env=env, preexec_fn=_ignore_hand_over_signals)  # noqa: PLW1509
 
     def on_signal(self, number: int, _frame: FrameType | None) -> None:
-        """Remember why; the loop acts. A person's `scancel` is one also where a hand-over is under way already."""
+        """Remember why; the loop acts. A person's `scancel` may come in the middle of a hand-over."""
         self.asked = self.asked or signal.Signals(number).name
         self.terminated = self.terminated or number == signal.SIGTERM
 
@@ -232,8 +217,11 @@ class Shim:
         if self.asked:
             self.asked_at = self.asked_at or time.time()
             self.tell(program)
-        if self.first_progress_at is None and self.has_progressed():
-            self.first_progress_at = time.time()
+        if self.first_progress_at is None:
+            value = read_json_or_none(self.job.attempt_dir / "progress.json")
+            step = value.get("step") if isinstance(value, dict) else None
+            if isinstance(step, int) and step > self.start_step:  # its start-up is over
+                self.first_progress_at = time.time()
         if self.aborted_at is not None and time.monotonic() - self.aborted_at > ABORT_S:
             program.kill()
         if time.monotonic() >= self.next_beat_at:
@@ -258,10 +246,7 @@ class Shim:
         """The whole job. Returns the exit code for the scheduler."""
         for number in (signal.SIGUSR2, signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.on_signal)
-        if why := self.unneeded():
-            self.decline(why)
-            return 0
-        if not self.claim():
+        if self.declines() or not self.claim():
             return 0
         try:
             parent = self.decide_parent()
@@ -269,13 +254,17 @@ class Shim:
             say(str(error), sys.stderr)
             return self.end(DAMAGED, str(error))
         self.tidy()
-        with HeldFolder(f"anchorleg-{self.spec['token']}", self.scratch_base(), like=_SCRATCH) as scratch:
+        # The node's own folder for temporary files: `tempfile.gettempdir`, without 4 ms for its import.
+        named = (self.environ.get(name) for name in ("SLURM_TMPDIR", "TMPDIR", "TEMP", "TMP"))
+        usable = (one for one in (*named, "/tmp", "/var/tmp") if one and os.access(one, os.W_OK | os.X_OK))  # noqa: S108
+        base = Path(next(usable, self.job_dir))
+        with HeldFolder(f"anchorleg-{self.spec['token']}", base, like=_SCRATCH) as scratch:
             self.deadline_at = deadline = self.deadline()
             try:
                 program = self.program(parent, deadline, scratch)
             except OSError as error:
                 words = f"{error.filename} could not be started on {self.host}: {error.strerror}"
-                print(f"anchorleg: {words}", file=sys.stderr, flush=True)
+                say(words, sys.stderr)
                 return self.end(127, words)
             while program.poll() is None:
                 self.look(program, deadline)
@@ -283,28 +272,17 @@ class Shim:
                     program.wait(POLL_S)
             return self.end(program.wait())
 
-    def scratch_base(self) -> Path:
-        """The node's own folder for temporary files: `tempfile.gettempdir`, without 4 ms for its import."""
-        named = (self.environ.get(name) for name in ("SLURM_TMPDIR", "TMPDIR", "TEMP", "TMP"))
-        usable = (one for one in (*named, "/tmp", "/var/tmp") if one and os.access(one, os.W_OK | os.X_OK))  # noqa: S108
-        return Path(next(usable, self.job_dir))
-
     def write_end(self, record: dict[str, Any]) -> None:
         """Write `exit.json`, in several tries. Errors: OSError."""
         for wait_s in RECORD_WAITS_S:
             try:
-                write_json(self.job.attempt_dir / "exit.json", record)
+                return write_json(self.job.attempt_dir / "exit.json", record)
             except OSError:
                 self.sleep(wait_s)
-            else:
-                return
-        write_json(self.job.attempt_dir / "exit.json", record)
+        return write_json(self.job.attempt_dir / "exit.json", record)
 
     def end(self, code: int, words: str = "") -> int:
-        """Write `exit.json`, the proof of the end, and translate the code for the scheduler.
-
-        What a folder that fails just now does not tell is not known; the record is written without it.
-        """
+        """Write `exit.json`, the proof of the end, with what the folder tells; translate the code for the scheduler."""
         facts: dict[str, Any] = {"code": code, "deadline": self.deadline_at, "superseded_by": None}
         with contextlib.suppress(OSError):
             facts["superseded_by"] = self.job.superseded_by()
@@ -343,6 +321,7 @@ def say(line: str, file: TextIO | None = None) -> None:
 
 
 def _ignore_hand_over_signals() -> None:
+    """In the program: a Slurm `scancel` sends TERM to every process."""
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
@@ -353,7 +332,7 @@ def main() -> int:
     try:
         spec = read_json(job_dir / "job.json")
     except (OSError, json.JSONDecodeError) as error:
-        print(f"anchorleg: {job_dir}/job.json cannot be read ({error}); this job cannot run.", file=sys.stderr)
+        say(f"{job_dir}/job.json cannot be read ({error}); this job cannot run.", sys.stderr)
         return SHIM_FAILED
     return Shim(job_dir, spec, dict(os.environ)).run()
 

@@ -47,59 +47,32 @@ WorldSizeOption = Annotated[
 ]
 PartitionOption = Annotated[str | None, typer.Option(help="Slurm partition.")]
 TimeOption = Annotated[str | None, typer.Option("--time-limit", help="Walltime of one job: 4:00:00.")]
-ForOption = Annotated[str | None, typer.Option("--for", help="Save and stop after this time: 6:00:00.")]
 ExecutorOption = Annotated[str | None, typer.Option(metavar="[auto|slurm|local]", help="Where jobs run.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-#: `--for` bounds a run. A longer time is a slip of the hand, and far longer ones have no date that could be shown.
-LONGEST_FOR_S = 10 * 365 * 24 * 3600
-
 
 def parse_overrides(
-    sets: list[str] | None, slots: int | None, partition: str | None, time_limit: str | None, executor: str | None
+    sets: list[str] | None,
+    slots: int | None = None,
+    partition: str | None = None,
+    time_limit: str | None = None,
+    executor: str | None = None,
+    world_size: int | None = None,
 ) -> dict[str, Any]:
-    """Command-line options as dotted config paths. A value that is no JSON is taken as text. Errors: ConfigError."""
+    """Command-line options as dotted config paths. A value that is no JSON is taken as text.
+
+    Errors: ConfigError, also where --ddp-world-size and another option ask for different numbers of slots.
+    """
+    if world_size is not None:
+        asked = [f"--slots {slots}"] if slots is not None else []
+        asked += [f"--set {item}" for item in sets or [] if item.startswith("slots=")]
+        same = {f"--slots {world_size}", f"--set slots={world_size}"}
+        if other := next((option for option in asked if option not in same), ""):
+            raise ConfigError("cli.two-numbers-of-slots", world_size=world_size, other=other)
+        slots = world_size
     named = {"slots": slots, "slurm.partition": partition, "slurm.time_limit": time_limit, "executor": executor}
     overrides: dict[str, Any] = {path: value for path, value in named.items() if value is not None}
     return overrides | typed_fields(sets or [])
-
-
-def seconds_of(time: str | None) -> float | None:
-    """`--for` in seconds. Errors: ConfigError."""
-    from orchestrator.notation import parse_duration_s
-
-    if time is None:
-        return None
-    try:
-        seconds = parse_duration_s(time)
-    except ValueError:
-        seconds = 0
-    if not seconds:
-        raise ConfigError("cli.for", time=time)
-    if seconds > LONGEST_FOR_S:
-        raise ConfigError("cli.for-too-long", time=time)
-    return float(seconds)
-
-
-def age_of(time: str) -> float:
-    """`--older-than` in seconds. Errors: ConfigError."""
-    from orchestrator.notation import parse_duration_s
-
-    with suppress(ValueError):
-        if (seconds := parse_duration_s(time)) is not None:
-            return float(seconds)
-    raise ConfigError("cli.age", time=time)
-
-
-def number_of_slots(slots: int | None, world_size: int | None, sets: list[str] | None) -> int | None:
-    """What --slots or --ddp-world-size asks for. Errors: ConfigError where the line asks for two numbers."""
-    if world_size is None:
-        return slots
-    others = [f"--slots {slots}"] if slots is not None and slots != world_size else []
-    others += [f"--set {item}" for item in sets or [] if item.startswith("slots=") and item != f"slots={world_size}"]
-    if others:
-        raise ConfigError("cli.two-numbers-of-slots", world_size=world_size, other=others[0])
-    return world_size
 
 
 def config_path_of(config: Path | None) -> Path:

@@ -11,50 +11,34 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.commands.options import (
-    DEFAULT_CONFIG,
-    ConfigOption,
-    ExecutorOption,
-    JsonOption,
-    NameArgument,
-    PartitionOption,
-    SetOption,
-    SlotsOption,
-    TimeOption,
-    WorldSizeOption,
-    config_path_of,
-    console,
-    number_of_slots,
-    parse_overrides,
-)
+from orchestrator.commands import options
 from orchestrator.errors import ConfigError
 
 
 def render(
-    config: ConfigOption = None,
+    config: options.ConfigOption = None,
     slot: Annotated[int, typer.Option(min=0, help="Number of the slot.")] = 0,
-    slots: SlotsOption = None,
-    world_size: WorldSizeOption = None,
-    partition: PartitionOption = None,
-    time_limit: TimeOption = None,
-    executor: ExecutorOption = None,
-    sets: SetOption = None,
+    slots: options.SlotsOption = None,
+    world_size: options.WorldSizeOption = None,
+    partition: options.PartitionOption = None,
+    time_limit: options.TimeOption = None,
+    executor: options.ExecutorOption = None,
+    sets: options.SetOption = None,
 ) -> None:
     """Print the job script that `start` would submit."""
     from orchestrator.config import load_config
     from orchestrator.run.begin import rendered
 
-    path = config_path_of(config)
-    slots = number_of_slots(slots, world_size, sets)
-    loaded = load_config(path, parse_overrides(sets, slots, partition, time_limit, executor))
+    path = options.config_path_of(config)
+    loaded = load_config(path, options.parse_overrides(sets, slots, partition, time_limit, executor, world_size))
     print(rendered(loaded, path, slot, os.environ), end="")
     if (command := loaded.command_of(slot)) is not None:
         print(f"note: the job runs {shlex.join(command)}", file=sys.stderr)
 
 
 def init(
-    path: Annotated[Path, typer.Argument(help="Config file to write.")] = DEFAULT_CONFIG,
-    partition: PartitionOption = None,
+    path: Annotated[Path, typer.Argument(help="Config file to write.")] = options.DEFAULT_CONFIG,
+    partition: options.PartitionOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Write a config for this machine.
@@ -63,12 +47,10 @@ def init(
     """
     from orchestrator.init import write_config
 
-    write_config(path, partition, force=force, out=console())
+    write_config(path, partition, force=force, out=options.console())
 
 
-def schema(
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print tables for people.")] = False,
-) -> None:
+def schema(markdown: Annotated[bool, typer.Option("--markdown", help="Print tables for people.")] = False) -> None:
     """Print the JSON schema of the config."""
     from orchestrator.config import RunConfig
     from orchestrator.reference import config_reference
@@ -77,14 +59,14 @@ def schema(
 
 
 def doctor(
-    name: NameArgument = None,
-    config: ConfigOption = None,
-    sets: SetOption = None,
+    name: options.NameArgument = None,
+    config: options.ConfigOption = None,
+    sets: options.SetOption = None,
     probe: Annotated[bool, typer.Option("--probe", help="Submit a job of up to 3 minutes that checks a node.")] = False,
     probe_wait: Annotated[
         float, typer.Option("--probe-wait", min=1, help="Longest wait of the probe in the queue.")
     ] = 600.0,
-    as_json: JsonOption = False,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Check the config, Slurm, folders and clocks.
 
@@ -100,6 +82,6 @@ def doctor(
     if name is not None:
         subject = subject_of_run(find_run(name))
     else:
-        path = config_path_of(config)
-        subject = subject_of(load_config(path, parse_overrides(sets, None, None, None, None)), path, os.environ)
-    visit(subject, probe=probe, wait_s=probe_wait, as_json=as_json, out=console())
+        path = options.config_path_of(config)
+        subject = subject_of(load_config(path, options.parse_overrides(sets)), path, os.environ)
+    visit(subject, probe=probe, wait_s=probe_wait, as_json=as_json, out=options.console())

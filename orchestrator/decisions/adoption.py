@@ -1,11 +1,9 @@
 """Where the scheduler and the ledger disagree. Pure.
 
-* What others know of and the ledger does not: jobs in the queue, claimed attempts, submissions that were given up. A
-  controller that lost its memory finds its jobs again by this.
+* What others know of and the ledger does not: jobs in the queue, claimed attempts, submissions that were given up.
 * Jobs that have ended by their own word, and are still there for the scheduler. A slurmctld that is killed before it
   has saved an end takes the job for running until its node registers again, half an hour or more later. Nothing of the
-  job is left, but until then it keeps its node, and a place of its user. A cancel ends that: it is ours, and says
-  nothing of how the job ended.
+  job is left, but until then it keeps its node, and a place of its user. A cancel of ours ends that.
 """
 
 from __future__ import annotations
@@ -14,13 +12,13 @@ from typing import Any
 
 from orchestrator.decisions.edits import with_attempt, with_submission
 from orchestrator.decisions.evidence import Event, Evidence, Facts, event
-from orchestrator.decisions.models import Attempt, Cancel, Gone, Slot, Submission, SubmissionState
+from orchestrator.decisions.models import Attempt, Gone, Slot, Submission, SubmissionState
 from orchestrator.executors.base import JobState
 
 
 def adopt(slot: Slot, facts: Facts, events: list[Event]) -> Slot:
     """Add submissions and attempts that others know of and the ledger does not."""
-    slot = revive(slot, facts, events)
+    slot = _revived(slot, facts, events)
     known = {submission.token for attempt in slot.attempts for submission in attempt.submissions}
     found: list[tuple[int, Submission, bool]] = []
     for number, token, row in facts.rows_of_slot.get(slot.index, ()):
@@ -48,12 +46,8 @@ def adopt(slot: Slot, facts: Facts, events: list[Event]) -> Slot:
     return slot
 
 
-def revive(slot: Slot, facts: Facts, events: list[Event]) -> Slot:
-    """Submissions that were given up, and are there after all: in the queue, or by the claim that they won.
-
-    What the job itself said (its exit record, its duplicate's record) is final; the scheduler's word is not: it may run
-    an id again.
-    """
+def _revived(slot: Slot, facts: Facts, events: list[Event]) -> Slot:
+    """With submissions that were given up, and are there after all: in the queue, or by the claim that they won."""
     attempts: dict[int, Attempt] = {}
     for attempt in slot.attempts:
         given_up = [s for s in attempt.submissions if not s.is_live and s.token in facts.heard_of]
@@ -68,18 +62,15 @@ def revive(slot: Slot, facts: Facts, events: list[Event]) -> Slot:
 
 
 def _is_back(submission: Submission, slot: Slot, attempt: Attempt, facts: Facts) -> bool:
-    state, gone = submission.state, submission.sighting
-    if state is not SubmissionState.NOT_SUBMITTED and state is not SubmissionState.ENDED:
-        return False
-    if state is SubmissionState.ENDED and isinstance(gone, Gone) and (gone.by_job or facts.poll.at <= gone.at):
-        return False
+    """Of one that was given up. What the job itself said is final; the scheduler may run an id again."""
+    gone = submission.sighting
     row = facts.poll.of(facts.job_dir(submission.token)) if facts.poll.error is None else None
     in_queue = row is not None and row.state is not JobState.ENDED
-    if state is SubmissionState.NOT_SUBMITTED:
+    if submission.state is SubmissionState.NOT_SUBMITTED:
         evidence = facts.evidence.get((slot.index, attempt.number), Evidence())
         claimed = evidence.claim is not None and evidence.claim.token == submission.token
         return (in_queue and facts.poll.at > submission.intent_at) or claimed
-    return in_queue and (gone is None or isinstance(gone, Gone))
+    return in_queue and (gone is None or (isinstance(gone, Gone) and not gone.by_job and facts.poll.at > gone.at))
 
 
 def _adopted(token: str, job_id: str, at: float) -> Submission:
@@ -89,48 +80,21 @@ def _adopted(token: str, job_id: str, at: float) -> Submission:
 #: What comes behind a job's record of its end takes seconds: its scratch folder is removed, Slurm's epilog runs.
 LEFT_S = 120.0
 LEFT_WHY = "it has ended by its own record, and Slurm does not know it"
-#: Where the scheduler may be wrong. A job that is ending is on its way out.
-_THERE = frozenset({JobState.PENDING, JobState.RUNNING})
 
 
 def with_leftovers(slot: Slot, facts: Facts) -> Slot:
     """`slot` with the moment at which each job that has ended was first seen to be there still."""
     if facts.poll.error is not None:
         return slot
-    rows = facts.rows_of_slot.get(slot.index, ())
-    there = {token for _, token, row in rows if row.state in _THERE}
-    news = {}
+    # A job that is ending is on its way out.
+    states = {JobState.PENDING, JobState.RUNNING}
+    there = {token for _, token, row in facts.rows_of_slot.get(slot.index, ()) if row.state in states}
     for attempt in slot.attempts:
         for submission in attempt.submissions:
-            since = None
-            if submission.token in there and has_said_its_end(submission):
+            gone, since = submission.sighting, None
+            said = submission.state is SubmissionState.ENDED and isinstance(gone, Gone) and gone.by_job
+            if said and submission.token in there:
                 since = submission.left_since if submission.left_since is not None else facts.now
             if since != submission.left_since:
-                news[attempt.number, submission.token] = since
-    for (number, token), since in news.items():
-        slot = with_submission(slot, number, token, left_since=since)
+                slot = with_submission(slot, attempt.number, submission.token, left_since=since)
     return slot
-
-
-def has_said_its_end(submission: Submission) -> bool:
-    """Whether it is over by its own word, which is final."""
-    gone = submission.sighting
-    return submission.state is SubmissionState.ENDED and isinstance(gone, Gone) and gone.by_job
-
-
-def is_left(attempt: Attempt) -> bool:
-    """Whether the scheduler still has a job of this attempt that has ended."""
-    return any(submission.left_since is not None for submission in attempt.submissions)
-
-
-def cancel_leftovers(slot: Slot, now: float, again_s: float) -> list[Cancel]:
-    """The jobs of a slot to take out, each again after `again_s` while it is still there."""
-    found = []
-    for attempt in slot.attempts:
-        for submission in attempt.submissions:
-            since, at = submission.left_since, submission.cancelled_at
-            if submission.job_id is None or since is None or now - since < LEFT_S:
-                continue
-            if at is None or abs(now - at) >= again_s:
-                found.append(Cancel(slot.index, attempt.number, submission.token, submission.job_id, LEFT_WHY))
-    return found

@@ -1,11 +1,9 @@
-"""Changes to a ledger that are none of `fold`'s: what we are about to do, and what came of it: accepted, unclear, or
-refused, and for how long. Pure.
-"""
+"""Changes to a ledger that are none of `fold`'s: what we are about to do, and what came of it. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from orchestrator.config import RunConfig
 from orchestrator.decisions.models import (
@@ -20,17 +18,16 @@ from orchestrator.decisions.models import (
     Submit,
     Verdict,
 )
-from orchestrator.decisions.nodes import forgiven
 from orchestrator.executors.base import SubmitOutcome, SubmitRefused, Submitted, Uncertain
 from orchestrator.jobside import given
 
+Dated = TypeVar("Dated", Ledger, Slot, Attempt, Submission)
 #: A slot that goes on does so as if nothing had happened.
 GO_ON: dict[str, Any] = {
     "status": SlotStatus.ACTIVE, "why": "", "on_request": False, "not_before": 0.0, "ahead_not_before": 0.0,
     "put_off_since": None, "failures": 0, "node_failures": 0, "stalls": 0, "early_ends": 0,
 }  # fmt: skip
-#: Of the dates that waits are counted from, those of a submission and of an attempt. `started_at` and `ended_at` are of
-#: the node's clock.
+#: The dates of our clock that waits are counted from.
 _OF_A_SUBMISSION = ("absent_since", "cancelled_at", "stuck_since", "left_since")
 _OF_AN_ATTEMPT = ("heartbeat_changed_at", "aborted_at", "asked_to_hand_over_at")
 #: Refused submissions that stay in the ledger, for each attempt.
@@ -45,9 +42,7 @@ def with_slot(ledger: Ledger, slot: int, **update: Any) -> Ledger:
 
 
 def with_words(ledger: Ledger, words: Mapping[int, str]) -> Ledger:
-    """`ledger` with `words`, by slot, as the reason why it waits. What says so already stays the same object."""
-    if all(ledger.slots[index].why == why for index, why in words.items()):
-        return ledger
+    """`ledger` with `words`, by slot, as the reason why it waits. A slot that says so already stays the same object."""
     slots = list(ledger.slots)
     for index, why in words.items():
         if slots[index].why != why:
@@ -70,11 +65,7 @@ def with_submission(slot: Slot, number: int, token: str, **update: Any) -> Slot:
 
 
 def with_intents(ledger: Ledger, actions: Sequence[Action], now: float) -> Ledger:
-    """`ledger` with what we are about to do written in, before any of it is done.
-
-    Submissions, because one that is forgotten would be made twice; cancels, because one that is forgotten would look
-    like a person's, and pause the slot.
-    """
+    """`ledger` with what we are about to do, before it is done: a cancel that is forgotten looks like a person's."""
     slots = list(ledger.slots)
     for action in actions:
         slot = slots[action.slot]
@@ -83,39 +74,17 @@ def with_intents(ledger: Ledger, actions: Sequence[Action], now: float) -> Ledge
         elif isinstance(action, Cancel):
             update = {"cancelled_at": now, "cancelled_for": action.why}
             slots[action.slot] = with_submission(slot, action.attempt, action.token, **update)
-    return ledger.model_copy(update={"slots": tuple(slots)}) if actions else ledger
+    return ledger.model_copy(update={"slots": tuple(slots)})
 
 
 def _with_intent(slot: Slot, action: Submit, now: float) -> Slot:
-    attempts = {attempt.number: attempt for attempt in slot.attempts}
-    before = attempts.get(action.attempt, Attempt(number=action.attempt)).submissions
+    before = next((attempt.submissions for attempt in slot.attempts if attempt.number == action.attempt), ())
     refused = [s for s in before if s.state is SubmissionState.NOT_SUBMITTED]
     # A weekend of full quota is thousands of refusals; the last ones say it all.
     before = tuple(s for s in before if s not in refused[:-REFUSALS_KEPT])
     intent = Submission(token=action.token, intent_at=now, after=action.after, exclude=action.exclude)
     slot = slot if action.level is None else slot.model_copy(update={"level": action.level})
     return with_attempt(slot, action.attempt, submissions=(*before, intent), ahead=action.after is not None)
-
-
-def reactivated(slot: Slot, total: int | None, given: str = "", *, again: bool = False) -> Slot:
-    """`start` was typed again: a slot that was paused or given up gets another chance, one that waits need not wait,
-    and a finished one goes on where there is more to do: its `total` was raised (None: it is not ours to know), or its
-    own program would be `given` something else than when it finished (empty: it is the trainer, or nobody knows), or
-    (`again`) in any case. What a person paused or dropped waits for `resume`.
-    """
-    more = again or _is_raised(slot, total) or _is_given_more(slot, given)
-    if (slot.status is SlotStatus.FINISHED and not more) or slot.on_request or slot.status is SlotStatus.DROPPED:
-        return slot
-    return slot.model_copy(update=GO_ON)
-
-
-def _is_raised(slot: Slot, total: int | None) -> bool:
-    return total is not None and slot.total is not None and total > slot.total
-
-
-def _is_given_more(slot: Slot, given: str) -> bool:
-    before = next((a.given for a in reversed(slot.attempts) if a.verdict is Verdict.FINISHED), "")
-    return bool(given and before) and given != before
 
 
 def with_clock_set_back(ledger: Ledger, now: float, longest_s: float) -> Ledger:
@@ -127,44 +96,45 @@ def with_clock_set_back(ledger: Ledger, now: float, longest_s: float) -> Ledger:
     """
     if ledger.written_at <= now:
         return ledger
-    update: dict[str, Any] = _clamped(ledger, ("blind_since", "full_until"), now)
-    slots = (
-        slot.model_copy(
-            update=_clamped(slot, ("not_before", "ahead_not_before"), now + longest_s)
-            | {"attempts": tuple(_clamped_attempt(one, now) for one in slot.attempts)}
-        )
-        for slot in ledger.slots
-    )
-    return ledger.model_copy(update=update | {"slots": tuple(slots)})
+    slots = []
+    for slot in ledger.slots:
+        attempts = []
+        for attempt in slot.attempts:
+            submissions = tuple(_clamped(one, _OF_A_SUBMISSION, now) for one in attempt.submissions)
+            attempts.append(_clamped(attempt, _OF_AN_ATTEMPT, now, submissions=submissions))
+        slots.append(_clamped(slot, ("not_before", "ahead_not_before"), now + longest_s, attempts=tuple(attempts)))
+    return _clamped(ledger, ("blind_since", "full_until"), now, slots=tuple(slots))
 
 
-def _clamped_attempt(attempt: Attempt, now: float) -> Attempt:
-    submissions = tuple(s.model_copy(update=_clamped(s, _OF_A_SUBMISSION, now)) for s in attempt.submissions)
-    return attempt.model_copy(update=_clamped(attempt, _OF_AN_ATTEMPT, now) | {"submissions": submissions})
-
-
-def _clamped(dated: Ledger | Slot | Attempt | Submission, names: tuple[str, ...], latest: float) -> dict[str, float]:
+def _clamped(dated: Dated, names: tuple[str, ...], latest: float, **update: Any) -> Dated:
     dates = {name: getattr(dated, name) for name in names}
-    return {name: latest for name, at in dates.items() if at is not None and at > latest}
+    late = {name: latest for name, at in dates.items() if at is not None and at > latest}
+    return dated.model_copy(update=late | update)
 
 
 def started_again(ledger: Ledger, config: RunConfig) -> Ledger:
-    """`start` typed once more: slots that were given up or paused get another chance, and so do finished ones that have
-    more to do: a larger total, another command or other params. Actors go on in any case: their training may be longer
-    now. Errors: as `RunConfig.trained_by`.
+    """`start` typed once more: slots that were given up or paused get another chance, those that wait need not, and
+    finished ones go on that have more to do: a larger total, another command or other params. What a person paused or
+    dropped waits for `resume`. Errors: as `RunConfig.trained_by`.
     """
-    slots = tuple(_started_again(slot, config) for slot in ledger.slots)
-    return ledger.model_copy(update={"slots": slots, "nodes": forgiven(ledger.nodes)})
+    slots = list(ledger.slots)
+    for slot in ledger.slots:
+        has_more = _has_more(slot, config) if slot.index < config.slots else False
+        is_over = slot.status is SlotStatus.DROPPED or (slot.status is SlotStatus.FINISHED and not has_more)
+        if not is_over and not slot.on_request:
+            slots[slot.index] = slot.model_copy(update=GO_ON)
+    return ledger.model_copy(update={"slots": tuple(slots), "nodes": ()})
 
 
-def _started_again(slot: Slot, config: RunConfig) -> Slot:
-    if slot.index >= config.slots:
-        return reactivated(slot, None)
+def _has_more(slot: Slot, config: RunConfig) -> bool:
+    """Whether a finished slot has more to do than when it finished, as far as anybody knows."""
     if (command := config.command_of(slot.index)) is not None:
-        return reactivated(slot, None, given(command, config.settings_of(slot.index)))
+        before = next((one.given for one in reversed(slot.attempts) if one.verdict is Verdict.FINISHED), "")
+        return before not in {"", given(command, config.settings_of(slot.index))}
     if not config.trains:
-        return reactivated(slot, None, again=True)
-    return reactivated(slot, config.trained_by(slot.index).total_steps)
+        return True  # actors: their training may be longer now
+    total = config.trained_by(slot.index).total_steps
+    return slot.total is not None and total > slot.total
 
 
 #: The user's job limit is reached: so long no more jobs are tried than there were then; afterwards, one more.
@@ -173,71 +143,52 @@ QUOTA_WAIT_S = 60.0
 TEMPORARY_WAIT_S = 15.0
 #: Refused for good, but the run had jobs before: an account, a partition or a limit of before may come back.
 AGAIN_S = 3600.0
-#: With this end the reason of a slot that is put off, in the refusal's own words.
+#: The end of the reason of a slot that is put off.
 TRIED_AGAIN = "(tried again, because the run had jobs before)"
-#: A queued successor was refused: its slot has a job that runs, and no need of it for long.
-AHEAD_REFUSED_WAIT_S = 600.0
+#: After a refusal, a decline or an end of a queued successor: the current job has no need of it, and asking again costs
+#: the scheduler as much as a real submission.
+AHEAD_WAIT_S = 600.0
 
 
 def with_outcome(ledger: Ledger, action: Submit, outcome: SubmitOutcome, now: float, others: int = 0) -> Ledger:
-    """`ledger` after the scheduler's answer to `action`, whose intent is in it already. `others`: the user's jobs that
-    are none of this run.
-    """
+    """`ledger` after the scheduler's answer to `action`. `others`: the user's jobs that are none of this run."""
+    slot, refused = ledger.slots[action.slot], outcome.kind if isinstance(outcome, SubmitRefused) else None
     if isinstance(outcome, Submitted):
         update: dict[str, Any] = {"state": SubmissionState.SUBMITTED, "job_id": outcome.job_id, "place": outcome.place}
+        of_slot: dict[str, Any] = {"why": "", "not_before": 0.0}
     elif isinstance(outcome, Uncertain):
         update = {"state": SubmissionState.UNCERTAIN, "note": outcome.why}
+        of_slot = {"why": f"it is not clear whether the last submission was accepted: {outcome.why}"}
     else:
         update = {"state": SubmissionState.NOT_SUBMITTED, "note": outcome.words}
-    since = ledger.slots[action.slot].put_off_since
-    of_slot = _of_the_slot(outcome, now, had_jobs=ledger.had_jobs, since=since)
+        of_slot = {"why": outcome.words, "not_before": now + TEMPORARY_WAIT_S}
+        if refused == "quota":
+            of_slot = {"why": full_words(outcome.words), "not_before": 0.0}
+        elif refused == "permanent" and not action.exclude and action.raised is None:
+            of_slot = after_refusal(outcome.words, now, had_jobs=ledger.had_jobs, since=slot.put_off_since)
     if action.after is not None:  # the slot has a job that runs: nothing of this is its affair
-        of_slot = {"ahead_not_before": now + AHEAD_REFUSED_WAIT_S} if isinstance(outcome, SubmitRefused) else {}
-    if isinstance(outcome, SubmitRefused) and outcome.kind == "permanent" and action.exclude:
-        # It may be our own exclusions that leave no node: without them the answer counts.
-        ledger = ledger.model_copy(update={"nodes": forgiven(ledger.nodes)})
-        if action.after is None:
-            of_slot = {"why": outcome.words, "not_before": now + TEMPORARY_WAIT_S}
-    if isinstance(outcome, SubmitRefused) and outcome.kind == "permanent" and action.raised is not None:
-        # It may be what we added to the config's request: without that the answer counts.
-        again = {"why": outcome.words, "not_before": now + TEMPORARY_WAIT_S}
-        of_slot = {**(again if action.after is None else of_slot), "raised": None}
-    slot = with_submission(ledger.slots[action.slot], action.attempt, action.token, **update)
+        of_slot = {"ahead_not_before": now + AHEAD_WAIT_S} if refused else {}
+    # It may be what we added to the config's request, or our own exclusions that leave no node: without them the answer
+    # counts.
+    if refused == "permanent" and action.exclude:
+        ledger = ledger.model_copy(update={"nodes": ()})
+    if refused == "permanent" and action.raised is not None:
+        of_slot["raised"] = None
+    slot = with_submission(slot, action.attempt, action.token, **update)
     ledger = with_slot(ledger, action.slot, attempts=slot.attempts, **of_slot)
-    if action.after is not None and isinstance(outcome, SubmitRefused) and outcome.kind == "quota":
+    if action.after is not None and refused == "quota":
         # One limit counts for all slots: each would ask in vain.
-        wait = {"ahead_not_before": now + AHEAD_REFUSED_WAIT_S}
+        wait = {"ahead_not_before": now + AHEAD_WAIT_S}
         ledger = ledger.model_copy(update={"slots": tuple(one.model_copy(update=wait) for one in ledger.slots)})
-    return _with_the_limit(ledger, action, outcome, now, others)
-
-
-def _with_the_limit(ledger: Ledger, action: Submit, outcome: SubmitOutcome, now: float, others: int) -> Ledger:
-    """What the answer says of a limit on the user's jobs that nobody told us."""
-    jobs = others + sum(
-        submission.state is not SubmissionState.INTENT
-        for slot in ledger.slots
-        for attempt in slot.attempts
-        for submission in attempt.live
-    )
-    if isinstance(outcome, SubmitRefused) and outcome.kind == "quota" and action.after is None:
-        return ledger.model_copy(
-            update={"full_at": jobs, "full_until": now + QUOTA_WAIT_S, "full_words": outcome.words}
-        )
+    # What the answer says of a limit on the user's jobs that nobody told us.
+    live = [submission for one in ledger.slots for attempt in one.attempts for submission in attempt.live]
+    jobs = others + sum(submission.state is not SubmissionState.INTENT for submission in live)
+    if isinstance(outcome, SubmitRefused) and refused == "quota" and action.after is None:
+        limit = {"full_at": jobs, "full_until": now + QUOTA_WAIT_S, "full_words": outcome.words}
+        return ledger.model_copy(update=limit)
     if isinstance(outcome, Submitted) and ledger.full_at is not None and jobs > ledger.full_at:
         return ledger.model_copy(update={"full_at": None, "full_until": 0.0, "full_words": ""})
     return ledger
-
-
-def _of_the_slot(outcome: SubmitOutcome, now: float, *, had_jobs: bool, since: float | None) -> dict[str, Any]:
-    if isinstance(outcome, Submitted):
-        return {"why": "", "not_before": 0.0}
-    if isinstance(outcome, Uncertain):
-        return {"why": f"it is not clear whether the last submission was accepted: {outcome.why}"}
-    if outcome.kind == "permanent":
-        return after_refusal(outcome.words, now, had_jobs=had_jobs, since=since)
-    if outcome.kind == "quota":
-        return {"why": full_words(outcome.words), "not_before": 0.0}
-    return {"why": outcome.words, "not_before": now + TEMPORARY_WAIT_S}
 
 
 def after_refusal(words: str, now: float, *, had_jobs: bool, since: float | None = None) -> dict[str, Any]:
@@ -251,11 +202,9 @@ def after_refusal(words: str, now: float, *, had_jobs: bool, since: float | None
 
 
 def put_off_by(last: SubmitOutcome | None, *, is_wished: bool) -> SubmitRefused | None:
-    """Why the next job of this tick is not even tried, after the answer `last` to the one before; None: it is.
-
-    One limit counts for all, and so does a scheduler that does not answer: each try would take as long. An answer that
-    is only unclear came at once. And a wish for something else (`is_wished`), such as a stop, does not wait for
-    a hundred submissions.
+    """Why the next job of this tick is not even tried, after the answer `last` to the one before; None: it is. A limit
+    counts for all, and so does a scheduler that does not answer: each try would take as long. And a wish for something
+    else (`is_wished`), such as a stop, does not wait for a hundred submissions.
     """
     if isinstance(last, SubmitRefused) and last.kind == "quota":
         return last

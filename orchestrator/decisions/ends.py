@@ -1,6 +1,4 @@
-"""What the end of an attempt means for its slot (the table of docs/architecture.md): counts, delays, giving up, waiting
-for a person. And queued successors: when to queue one, when it becomes the current attempt, when it must not run. Pure.
-"""
+"""What the end of an attempt means for its slot (the table of docs/architecture.md), and queued successors. Pure."""
 
 from __future__ import annotations
 
@@ -9,26 +7,14 @@ from typing import Any
 
 from anchorleg.job import HANDED_OVER
 from orchestrator.decisions.evidence import Evidence
-from orchestrator.decisions.models import Attempt, Slot, SlotStatus, Submission, Verdict
+from orchestrator.decisions.models import Attempt, Slot, SlotStatus, Verdict
 from orchestrator.decisions.verdicts import GPU_FULL
 from orchestrator.executors.base import JobState
 from orchestrator.notation import format_duration
 from orchestrator.sections import RelaySection
 
-#: After a refusal, a decline or an end in the queue: the current job has no need of it, and asking again costs the
-#: scheduler as much as a real submission.
-AHEAD_WAIT_S = 600.0
 #: Of so many jobs in a row that end long before their time, by their own will, the next one has to wait.
 EARLY_ENDS = 3
-
-
-def running_claimant(attempt: Attempt | None) -> Submission | None:
-    """The submission that runs `attempt` for certain: claimed, in the queue, with an id."""
-    for submission in attempt.live if attempt is not None else ():
-        claims = attempt is not None and submission.token == attempt.claimed_by
-        if claims and submission.was_seen(JobState.RUNNING) and submission.job_id:
-            return submission
-    return None
 
 
 def wants_successor(slot: Slot, newest_folder: int, now: float) -> tuple[int, str] | None:
@@ -39,8 +25,8 @@ def wants_successor(slot: Slot, newest_folder: int, now: float) -> tuple[int, st
     if slot.early_ends >= EARLY_ENDS:
         return None  # it would begin without the wait
     settled = current.verdict is None and current.asked_to_hand_over_at is None and current.aborted_at is None
-    claimant = running_claimant(current)
-    if not settled or claimant is None or claimant.job_id is None:
+    claimant = next((s for s in current.live if s.token == current.claimed_by and s.was_seen(JobState.RUNNING)), None)
+    if not settled or claimant is None or not claimant.job_id:
         return None
     if any(s is not claimant for attempt in slot.attempts for s in attempt.live):
         return None
@@ -59,24 +45,16 @@ def began_behind(later: Attempt | None, attempt: Attempt) -> bool:
     return any(s.job_id is not None and s.job_id in behind for s in attempt.submissions)
 
 
-def may_follow(current: Attempt | None, slot: Slot, now: float) -> bool:
-    """Whether a queued successor is what comes next, now that the attempt before it has ended.
-
-    Its own shim decides by the same facts (`unneeded`): after a crash, or a SIGTERM of somebody, it declines.
-    """
-    if slot.status is not SlotStatus.ACTIVE or slot.not_before > now:
-        return False
-    if current is None or current.exit_code is None:
-        return True
-    return current.exit_code == HANDED_OVER and not current.terminated
-
-
 def promoted(slot: Slot, now: float) -> Slot:
-    """`slot` with its successor as current attempt, where the one before it has ended and it may follow."""
+    """`slot` with its successor as current attempt, where the one before it has ended and it may follow. Its own shim
+    decides by the same facts (`Shim.declines`): after a crash, or a SIGTERM of somebody, it declines.
+    """
     current, successor = slot.current, slot.successor
-    if successor is None or (current is not None and current.verdict is None):
+    if successor is None or slot.status is not SlotStatus.ACTIVE or (current is not None and current.verdict is None):
         return slot
-    if not (may_follow(current, slot, now) if successor.live else slot.status is SlotStatus.ACTIVE):
+    has_word = current is not None and current.exit_code is not None
+    declines = current is not None and has_word and (current.exit_code != HANDED_OVER or current.terminated)
+    if successor.live and (declines or slot.not_before > now):
         return slot
     first = successor.model_copy(update={"ahead": False})
     attempts = tuple(first if attempt is successor else attempt for attempt in slot.attempts)
@@ -85,14 +63,10 @@ def promoted(slot: Slot, now: float) -> Slot:
 
 #: What is no failure of the program.
 NOT_ITS_FAULT = frozenset({Verdict.NODE_FAILED, Verdict.NO_ROOM})
-#: After these nothing is to be decided.
-_SETTLED = frozenset({Verdict.FINISHED, Verdict.DO_NOT_REQUEUE})
 #: Ends that a job may come to while it waits in the queue.
 _PROVES_NOTHING = frozenset({Verdict.CANCELLED, Verdict.NOT_NEEDED, Verdict.SUPERSEDED})
 #: After more of them in a row than a program may have failures so long at least is waited, whatever the config says.
 PATIENT_S = 60.0
-#: What is less of a job's time is hardly more than its start-up.
-EARLY = 0.1
 #: A program that stalls twice from the same checkpoint stalls there for ever.
 STALLS = 2
 #: Hand-overs whose length is remembered: a day of 4 h jobs, and some.
@@ -113,38 +87,41 @@ def after_end(
         update |= {"failures": 0, "node_failures": 0, "stalls": 0, "good_node": attempt.node or slot.good_node}
     if verdict is Verdict.HANDED_OVER:
         update |= {"hand_overs": slot.hand_overs + 1, "failures": 0, "node_failures": 0, "stalls": 0}
-        update |= {"hand_over_s": with_hand_over(slot.hand_over_s, evidence)}
+        ended = evidence.exit
+        if ended is not None and ended.asked_at is not None:
+            took_s = round(max(0.0, ended.at - ended.asked_at), 1)
+            update["hand_over_s"] = (*slot.hand_over_s, took_s)[-HAND_OVERS_KEPT:]
     elif verdict is Verdict.FINISHED:
         update |= {"status": SlotStatus.FINISHED, "why": attempt.cause, "on_request": False}
         update |= {"failures": 0, "node_failures": 0, "stalls": 0}
     elif verdict is Verdict.DO_NOT_REQUEUE:
         update |= {"status": SlotStatus.FAILED, "why": attempt.cause, "on_request": False}
-    if slot.status is SlotStatus.ACTIVE and verdict not in _SETTLED and _was_the_last(slot, attempt):
+    is_settled = verdict is Verdict.FINISHED or verdict is Verdict.DO_NOT_REQUEUE
+    # Whether nothing has begun after it but what was queued behind it, maybe before anybody saw its end.
+    current = slot.current
+    is_last = current is not None and (attempt.number == current.number or began_behind(current, attempt))
+    if slot.status is SlotStatus.ACTIVE and not is_settled and is_last:
         if verdict is Verdict.CANCELLED and all(s.cancelled_at is None for s in attempt.decisive):
             update |= {"status": SlotStatus.PAUSED, "why": f"its job was {attempt.cause}"}
         elif not progressed and verdict is not Verdict.HANDED_OVER:
             update |= _after_failure(slot, attempt, relay, now)
-            if _has_run(attempt):
+            # Its end shows that Slurm took its job and began it, claimed or not: nothing refuses it any more.
+            if verdict not in _PROVES_NOTHING and not any(s.stuck_since is not None for s in attempt.decisive[-1:]):
                 update["put_off_since"] = None
-        elif update["early_ends"] >= EARLY_ENDS:
-            update |= _braked(update["early_ends"], attempt, relay, now)
+        elif (early_ends := update["early_ends"]) >= EARLY_ENDS:
+            ended_so = f"without a request (exit code {attempt.exit_code})"
+            update["why"] = f"its last {early_ends} jobs each ended within a tenth of their time, {ended_so}"
+            delay_s = max(PATIENT_S, delay_after(early_ends - EARLY_ENDS + 1, relay))
+            update["not_before"] = now + delay_s
     return slot.model_copy(update=update) if update else slot
 
 
 def is_early(evidence: Evidence) -> bool:
-    """Whether its program ended of itself, unasked, in the first part of its job's time."""
+    """Whether its program ended of itself, unasked, in the first tenth of its job's time."""
     ended = evidence.exit
     if ended is None or ended.code < 0 or ended.asked is not None or ended.terminated:
         return False
-    return ended.time_used is not None and ended.time_used < EARLY
-
-
-def _braked(early_ends: int, attempt: Attempt, relay: RelaySection, now: float) -> dict[str, Any]:
-    """The wait after so many jobs that ended early: a minute, growing as after failures."""
-    how = f"exit code {attempt.exit_code}"
-    why = f"its last {early_ends} jobs each ended within a tenth of their time, without a request ({how})"
-    delay_s = max(PATIENT_S, delay_after(early_ends - EARLY_ENDS + 1, relay))
-    return {"why": why, "not_before": now + delay_s}
+    return ended.time_used is not None and ended.time_used < 0.1
 
 
 def _after_failure(slot: Slot, attempt: Attempt, relay: RelaySection, now: float) -> dict[str, Any]:
@@ -177,30 +154,10 @@ def _after_failure(slot: Slot, attempt: Attempt, relay: RelaySection, now: float
     return update | {"why": why, "not_before": now + delay_s if delay_s else 0.0}
 
 
-def _has_run(attempt: Attempt) -> bool:
-    """Whether its end shows that Slurm took its job and began it, claimed or not: nothing refuses it any more."""
-    was_stuck = any(submission.stuck_since is not None for submission in attempt.decisive[-1:])
-    return attempt.verdict not in _PROVES_NOTHING and not was_stuck
-
-
 def delay_after(failures: int, relay: RelaySection) -> float:
     """How long to wait after so many failures in a row (from 1)."""
     delays = relay.retry_delays_seconds
     return delays[min(failures, len(delays)) - 1]
-
-
-def _was_the_last(slot: Slot, attempt: Attempt) -> bool:
-    """Whether nothing has begun after it but what was queued behind it, maybe before anybody saw its end."""
-    current = slot.current
-    return current is not None and (attempt.number == current.number or began_behind(current, attempt))
-
-
-def with_hand_over(hand_over_s: tuple[float, ...], evidence: Evidence) -> tuple[float, ...]:
-    """The lengths of the last hand-overs, with this one: from the request to the job's record of its end."""
-    ended = evidence.exit
-    if ended is None or ended.asked_at is None:
-        return hand_over_s
-    return (*hand_over_s, round(max(0.0, ended.at - ended.asked_at), 1))[-HAND_OVERS_KEPT:]
 
 
 def lead_warning(slot: Slot, lead_s: float, limit_s: float) -> str:

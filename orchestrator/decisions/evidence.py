@@ -16,15 +16,13 @@ from orchestrator.sections import QueueSection, RelaySection, SlurmSection
 
 
 class Lenient(Frozen):
-    """A record written by a job: fields that we do not use may be there."""
+    """A record written by a job: other fields may be there."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class Claim(Lenient):
-    """The winner of an attempt. `gpus`: those that its job was given, as the node names them. `start`: when the
-    scheduler says that it started the job, unix seconds on its own clock; empty where it does not tell.
-    """
+    """The winner of an attempt. `gpus`: as the node names them. `start`: of its job, by Slurm's clock, or empty."""
 
     token: str | None
     job_id: str
@@ -59,13 +57,6 @@ class Exit(Lenient):
     misnamed: str = ""
 
     @property
-    def tells_newest(self) -> bool:
-        """Whether its node looked for checkpoints. It may have failed to, and a run's older copy of the code does not
-        look.
-        """
-        return "newest" in self.model_fields_set
-
-    @property
     def time_used(self) -> float | None:
         """The share of its time until the deadline; None where that is not known."""
         if self.deadline is None or self.started_at is None or self.deadline <= self.started_at:
@@ -84,19 +75,15 @@ class Progress(Lenient):
     at: float = 0.0
 
     def metric(self, name: str) -> float | None:
-        """What it reports under `name`; None where that is no finite number."""
+        """None where that is no finite number."""
         value = (self.model_extra or {}).get(name)
         if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
             return None
         return float(value)
 
-    def says(self, name: str) -> bool:
-        """Whether it reports anything under `name`, be it a number or not."""
-        return (self.model_extra or {}).get(name) is not None
-
 
 class Beat(Lenient):
-    """`heartbeat.json`: a number that grows."""
+    """`heartbeat.json`."""
 
     beat: int
 
@@ -115,11 +102,9 @@ class Duplicate(Lenient):
 
 
 class Evidence(Frozen):
-    """Everything in one attempt's folder that the controller uses. `newest_checkpoint`: step of a published folder.
-
-    `duplicates`: jobs that ended without a claim, by their own record; `declined`: those of them that were queued
-    behind another job and were not needed. `log_tail`: the end of the claimant's error output, read only when an end
-    is to be judged: a job that was killed leaves no other word. `has_output`: an output file of it is there, or nobody
+    """What the controller uses of one attempt's folder, as it is seen from here, up to a minute late. `duplicates`:
+    jobs that ended without a claim, by their own record; `declined`: those that were queued behind another job and were
+    not needed. `log_tail`: of the claimant, read when an end is to be judged. `has_output`: it has a file, or nobody
     looked.
     """
 
@@ -134,31 +119,35 @@ class Evidence(Frozen):
     log_tail: str = ""
     has_output: bool = True
 
+    @property
+    def left_nothing(self) -> bool:
+        """Whether its job has not even an output file, which the batch system makes before the script runs."""
+        return self.claim is None and not self.has_output
 
-def has_left_nothing(evidence: Evidence) -> bool:
-    """Whether its job has not even an output file, which the batch system makes before the script runs."""
-    return evidence.claim is None and not evidence.has_output
+    @property
+    def saved_step(self) -> int | None:
+        """The step of the newest checkpoint, such that a successor finds it; None: there is none. What the program
+        reports of one counts only where its node did not look at its end, or where no successor is to come.
+        """
+        ended, progress = self.exit, self.progress
+        steps = [self.newest_checkpoint, ended.newest if ended is not None else None]
+        if progress is not None and (ended is None or "newest" not in ended.model_fields_set or self.is_complete):
+            steps.append(progress.checkpoint_step)
+        return max([step for step in steps if step is not None], default=None)
 
+    @property
+    def made_progress(self) -> bool:
+        """Whether the attempt left a checkpoint beyond where it began, such that a successor finds it."""
+        saved = self.saved_step
+        return saved is not None and saved > self.start_step
 
-def saved_step(ended: Exit | None, progress: Progress | None, on_disk: int | None) -> int | None:
-    """The step of the newest checkpoint that an attempt left, such that a successor finds it; None: it left none.
-
-    `on_disk`: as its folder is seen from here, which may be a minute old. What the program reports of one counts only
-    where nobody looked at its end, or where no successor is to come.
-    """
-    steps = [on_disk, ended.newest if ended is not None else None]
-    if progress is not None and (ended is None or not ended.tells_newest or _is_complete(ended, progress)):
-        steps.append(progress.checkpoint_step)
-    return max([step for step in steps if step is not None], default=None)
-
-
-def is_complete(evidence: Evidence) -> bool:
-    """Whether the program ended well, and with all that it was to do."""
-    return _is_complete(evidence.exit, evidence.progress)
-
-
-def _is_complete(ended: Exit | None, progress: Progress | None) -> bool:
-    return ended is not None and ended.code == 0 and (progress is None or progress.checkpoint_step >= progress.total)
+    @property
+    def is_complete(self) -> bool:
+        """Whether the program ended well, and with all that it was to do."""
+        ended, progress = self.exit, self.progress
+        return (
+            ended is not None and ended.code == 0 and (progress is None or progress.checkpoint_step >= progress.total)
+        )
 
 
 #: One line of history in the making: its kind and its facts.
@@ -174,10 +163,9 @@ def event(kind: str, slot: Slot, attempt: Attempt, **more: Any) -> Event:
 class Facts:
     """`evidence`: by (slot, attempt). `newest_claims`: by slot, the highest claimed attempt that the ledger does not
     know. `ahead`: tokens of jobs that were queued behind another, of those that the ledger does not know.
-    `since_last_look_s`: how long nobody looked. `disk_full`: the run folder's disk has no room at this moment;
-    `out_of_inodes`: for no file more.
-    `avoids_nodes`: a job can be told where not to run. `trainer`: its program is ours. `lacking`: a job's last
-    words are that a program is missing there, and this machine lacks one, too.
+    `since_last_look_s`: how long nobody looked. `disk_full`, `out_of_inodes`: of the run folder's disk. `avoids_nodes`:
+    a job can be told where not to run. `trainer`: its program is ours. `lacking`: a job's last words are that a program
+    is missing there, and this machine lacks one, too.
     """
 
     now: float
@@ -205,8 +193,8 @@ class Facts:
 
     def past_of(self, token: str) -> JobRow | None:
         """What the history tells of a submission."""
-        known = self.history is not None and self.history.status == "ok"
-        return self.history.of(self.job_dir(token)) if self.history is not None and known else None
+        history = self.history
+        return history.of(self.job_dir(token)) if history is not None and history.status == "ok" else None
 
     @cached_property
     def heard_of(self) -> frozenset[str]:

@@ -1,18 +1,13 @@
-"""Take what was seen into the ledger. Pure: (ledger, facts) → (ledger, events).
-
-Everything that the ledger did not know is adopted first, then every attempt is looked at, then the ends
-are counted (`ends`) and the queued successor of an attempt that has ended takes its place.
-"""
+"""Take what was seen into the ledger. Pure: (ledger, facts) → (ledger, events)."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from orchestrator.decisions import adoption, ends, nodes, sightings
-from orchestrator.decisions.adoption import adopt
-from orchestrator.decisions.edits import AGAIN_S, after_refusal, with_clock_set_back
+from orchestrator.decisions.edits import AGAIN_S, AHEAD_WAIT_S, after_refusal, with_clock_set_back
 from orchestrator.decisions.escalation import raised_after, raised_words
-from orchestrator.decisions.evidence import Event, Evidence, Facts, Progress, event, saved_step
+from orchestrator.decisions.evidence import Event, Evidence, Facts, Progress, event
 from orchestrator.decisions.models import (
     Attempt,
     BadNode,
@@ -21,18 +16,17 @@ from orchestrator.decisions.models import (
     Gone,
     Ledger,
     Seen,
-    Sighting,
     Slot,
     SlotStatus,
     Submission,
     SubmissionState,
     Verdict,
 )
-from orchestrator.decisions.moving import MOVED
+from orchestrator.decisions.plan import MOVED
 from orchestrator.decisions.reasons import reason_of
 from orchestrator.decisions.sightings import is_stuck, missing_from, never_accepted, sight
 from orchestrator.decisions.turns import with_metric_of, with_rungs
-from orchestrator.decisions.verdicts import NO_INODES, NO_SPACE, NOTHING_SAVED, follows_the_job, judge, made_progress
+from orchestrator.decisions.verdicts import NO_INODES, NO_SPACE, NOTHING_SAVED, follows_the_job, judge
 from orchestrator.executors.base import JobState
 from orchestrator.sections import QueueSection
 
@@ -40,8 +34,6 @@ from orchestrator.sections import QueueSection
 ATTEMPTS_KEPT = 3
 #: Ends that accuse a node, if they come early and without a new checkpoint.
 _ACCUSING = frozenset({Verdict.CRASHED, Verdict.NO_ROOM, Verdict.STALLED, Verdict.NODE_FAILED})
-#: Of these the same cause on two nodes is no node's fault.
-_BY_CAUSE = frozenset({Verdict.CRASHED, Verdict.NO_ROOM})
 
 
 def fold(ledger: Ledger, facts: Facts) -> tuple[Ledger, list[Event]]:
@@ -68,10 +60,11 @@ def fold(ledger: Ledger, facts: Facts) -> tuple[Ledger, list[Event]]:
 def _fold_slot(
     slot: Slot, memory: tuple[BadNode, ...], facts: Facts, events: list[Event], *, had_jobs: bool
 ) -> tuple[Slot, tuple[BadNode, ...]]:
-    if _has_no_news(slot, facts):
-        return slot, memory
+    heard = slot.index in facts.rows_of_slot or slot.index in facts.newest_claims
+    if slot.is_quiet and not heard and len(slot.attempts) <= ATTEMPTS_KEPT:
+        return slot, memory  # of hundreds of experiments most wait for their turn, and nobody speaks of them
     looked_at = slot
-    slot = adopt(slot, facts, events)
+    slot = adoption.adopt(slot, facts, events)
     for before in slot.attempts:
         if before.verdict is not None and not before.live:
             continue
@@ -82,14 +75,16 @@ def _fold_slot(
         if evidence is None:
             continue
         after = _fold_attempt(before, evidence, facts)
-        slot = _with_attempt(slot, before, after, evidence, facts)
-        events += [event("not accepted", slot, after, why=one.note) for one in _not_accepted(before, after)]
+        unclear = {s.token for s in before.live}
+        refused = [s for s in after.submissions if s.state is SubmissionState.NOT_SUBMITTED and s.token in unclear]
+        slot = _with_attempt(slot, before, after, evidence, facts, was_refused=bool(refused))
+        events += [event("not accepted", slot, after, why=one.note) for one in refused]
         if before.started_at is None and after.started_at is not None:
             claim = {"job_id": _job_id(after), "node": after.node, "claimed_at": after.started_at}
             events.append(event("started", slot, after, **claim, start_step=after.start_step))
         if before.verdict is None and after.verdict is not None:
             events.append(_ended(slot, after, evidence))
-            progressed = made_progress(evidence)
+            progressed = evidence.made_progress
             if not progressed:
                 memory = _accuse(slot, after, evidence, memory, facts, events)
             slot = ends.after_end(slot, after, evidence, facts.relay, facts.now, progressed=progressed)
@@ -97,25 +92,18 @@ def _fold_slot(
             if raised != slot.raised:
                 slot = slot.model_copy(update={"raised": raised})
                 events.append(event("raised", slot, after, why=raised_words(facts.slurm, raised)))
-            slot = slot.model_copy(update={"worked_s": round(slot.worked_s + _worked_s(after, evidence), 1)})
+            ended: dict[str, Any] = {"worked_s": round(slot.worked_s + _worked_s(after, evidence), 1)}
             if after.ahead:
-                slot = slot.model_copy(update={"ahead_not_before": facts.now + ends.AHEAD_WAIT_S})
+                ended["ahead_not_before"] = facts.now + AHEAD_WAIT_S
+            slot = slot.model_copy(update=ended)
     slot = adoption.with_leftovers(ends.promoted(slot, facts.now), facts)
     slot, memory = _give_up_waiting(slot, memory, facts.now, events, had_jobs=had_jobs)
     return _with_newest_attempts(slot, looked_at, facts), memory
 
 
-def _has_no_news(slot: Slot, facts: Facts) -> bool:
-    """Of hundreds of experiments most wait for their turn, and nobody speaks of them."""
-    heard = slot.index in facts.rows_of_slot or slot.index in facts.newest_claims
-    return slot.is_quiet and not heard and len(slot.attempts) <= ATTEMPTS_KEPT
-
-
 def _with_newest_attempts(slot: Slot, before: Slot, facts: Facts) -> Slot:
-    """Without the attempts that nothing needs any more. Every end stands in a ledger once; the current one stays, and
-    whose jobs the scheduler still has: they would be taken for new ones.
-
-    `before`: the slot as it was at the last look.
+    """Without the attempts that nothing needs any more. Every end stands in a ledger once (`before`: the last look's
+    slot), and those whose jobs the scheduler still has would be taken for new ones.
     """
     if len(slot.attempts) <= ATTEMPTS_KEPT:
         return slot
@@ -128,13 +116,15 @@ def _with_newest_attempts(slot: Slot, before: Slot, facts: Facts) -> Slot:
         if attempt.live
         or attempt.number in were_live
         or attempt is slot.current
-        or adoption.is_left(attempt)
+        or attempt.is_left
         or any(submission.token in there for submission in attempt.submissions)
     ]
     return slot.model_copy(update={"attempts": (*needed, *newest)}) if len(needed) < len(older) else slot
 
 
-def _with_attempt(slot: Slot, before: Attempt, after: Attempt, evidence: Evidence, facts: Facts) -> Slot:
+def _with_attempt(
+    slot: Slot, before: Attempt, after: Attempt, evidence: Evidence, facts: Facts, *, was_refused: bool
+) -> Slot:
     """`slot` with `after` in the place of `before`, and with what the attempt tells of the whole slot."""
     update: dict[str, Any] = {}
     if after is not before:
@@ -144,7 +134,9 @@ def _with_attempt(slot: Slot, before: Attempt, after: Attempt, evidence: Evidenc
         update["why"] = slot.why if slot.status is not SlotStatus.ACTIVE else ""  # why the one before it failed
         update["put_off_since"] = None
     if after is not before and _is_uncertain(before) and not _is_uncertain(after):
-        update |= _after_uncertainty(slot, before, after, facts)
+        update["why"] = ""
+        if was_refused:
+            update |= _after_refused(slot, after, facts)
     if after.progress_mark != before.progress_mark:
         stall_s = facts.relay.stall_seconds
         update["usual_s"] = sightings.usual_after(slot, before, after, facts.since_last_look_s, stall_s)
@@ -162,7 +154,7 @@ def _with_attempt(slot: Slot, before: Attempt, after: Attempt, evidence: Evidenc
 
 def _with_metric(slot: Slot, progress: Progress, queue: QueueSection) -> dict[str, Any]:
     value = progress.metric(queue.metric or "")
-    if value is None and progress.says(queue.metric or ""):
+    if value is None and (progress.model_extra or {}).get(queue.metric or "") is not None:
         return {"metric": None}  # it diverged: what it was before tells nothing of what it is
     if value is None or value == slot.metric:
         return {}
@@ -170,23 +162,13 @@ def _with_metric(slot: Slot, progress: Progress, queue: QueueSection) -> dict[st
     return {"metric": value} | ({"best": value, "best_step": progress.step} if is_best else {})
 
 
-def _after_uncertainty(slot: Slot, before: Attempt, after: Attempt, facts: Facts) -> dict[str, Any]:
-    """Where the scheduler has no such job after all, the next submission waits as after a failure: a site that refuses
-    in words that nobody understands would be asked for ever.
-    """
-    if not _not_accepted(before, after):
-        return {"why": ""}
-    refused = [s for s in after.submissions if s.state is SubmissionState.NOT_SUBMITTED]
+def _after_refused(slot: Slot, attempt: Attempt, facts: Facts) -> dict[str, Any]:
+    """Wait as after a failure: a site that refuses in words that nobody understands would be asked for ever."""
+    refused = [s for s in attempt.submissions if s.state is SubmissionState.NOT_SUBMITTED]
     not_before = facts.now + ends.delay_after(len(refused), facts.relay)
-    if after.ahead:
-        return {"why": "", "ahead_not_before": max(slot.ahead_not_before, not_before)}
+    if attempt.ahead:
+        return {"ahead_not_before": max(slot.ahead_not_before, not_before)}
     return {"why": f"its last submission was not accepted: {refused[-1].note}", "not_before": not_before}
-
-
-def _not_accepted(before: Attempt, after: Attempt) -> list[Submission]:
-    """The submissions that this look proved to have never been accepted."""
-    unclear = {s.token for s in before.live}
-    return [s for s in after.submissions if s.state is SubmissionState.NOT_SUBMITTED and s.token in unclear]
 
 
 def _is_uncertain(attempt: Attempt) -> bool:
@@ -194,25 +176,16 @@ def _is_uncertain(attempt: Attempt) -> bool:
 
 
 def _ended(slot: Slot, attempt: Attempt, evidence: Evidence) -> Event:
-    saved = saved_step(evidence.exit, evidence.progress, evidence.newest_checkpoint)
+    saved = evidence.saved_step
     if saved is None and evidence.progress is not None:
         saved = evidence.start_step  # which the next job goes on from
-    facts_of_end = {
-        "job_id": _job_id(attempt),
-        "node": attempt.node,
-        "ended_at": attempt.ended_at,
-        "verdict": attempt.verdict,
-        "cause": attempt.cause,
-        "step": evidence.progress.step if evidence.progress else None,
-        "checkpoint_step": saved,
-    }
-    return event("ended", slot, attempt, **facts_of_end)
+    told = {name: getattr(attempt, name) for name in ("node", "ended_at", "verdict", "cause")}
+    step = evidence.progress.step if evidence.progress else None
+    return event("ended", slot, attempt, job_id=_job_id(attempt), **told, step=step, checkpoint_step=saved)
 
 
 def _worked_s(attempt: Attempt, evidence: Evidence) -> float:
-    """For how long its job worked. Without its own record of the end: by the scheduler, else to its last report. Its
-    end is dated by who looked, and that may have been days later.
-    """
+    """For how long its job worked: by its own record, else the scheduler's, else to its last report."""
     if attempt.started_at is None:
         return 0.0
     gone = attempt.decisive[-1].sighting if attempt.decisive else None
@@ -224,8 +197,7 @@ def _worked_s(attempt: Attempt, evidence: Evidence) -> float:
 
 
 def _job_id(attempt: Attempt) -> str | None:
-    ids = [s.job_id for s in attempt.submissions if s.token == attempt.claimed_by]
-    return ids[0] if ids else None
+    return next((s.job_id for s in attempt.submissions if s.token == attempt.claimed_by), None)
 
 
 def _accuse(
@@ -241,7 +213,8 @@ def _accuse(
     early = attempt.verdict in _ACCUSING and lived_s <= nodes.EARLY_S
     if not early or unknown or not node or not facts.avoids_nodes:
         return memory
-    told = attempt.verdict in _BY_CAUSE and (attempt.exit_code is not None or evidence.log_tail.strip())
+    by_cause = attempt.verdict in {Verdict.CRASHED, Verdict.NO_ROOM}  # on two nodes it is no node's fault
+    told = by_cause and (attempt.exit_code is not None or evidence.log_tail.strip())
     cause = attempt.cause.replace(f" on {node}", "") if told else ""
     if follows_the_job(evidence, trainer=facts.trainer, lacking=facts.lacking):
         return nodes.without(memory, cause)
@@ -257,9 +230,7 @@ def _accuse(
 def _give_up_waiting(
     slot: Slot, memory: tuple[BadNode, ...], now: float, events: list[Event], *, had_jobs: bool
 ) -> tuple[Slot, tuple[BadNode, ...]]:
-    """A waiting job that can never run is as one that was refused, with Slurm's reason; or it ends the exclusions that
-    made it so.
-    """
+    """A waiting job that can never run is as one that was refused; or it ends the exclusions that made it so."""
     current = slot.current
     for submission in current.live if current is not None and slot.status is SlotStatus.ACTIVE else ():
         seen = submission.sighting
@@ -267,7 +238,7 @@ def _give_up_waiting(
             continue
         if submission.exclude:
             events.append({"kind": "nodes forgiven", "slot": slot.index, "why": f"Slurm says {seen.reason}"})
-            return slot, nodes.forgiven(memory)
+            return slot, ()  # the cluster cannot do without them
         if slot.raised is not None:
             why = f"the next job gets what the config says again: Slurm says {seen.reason}"
             events.append({"kind": "raised", "slot": slot.index, "why": why})
@@ -294,7 +265,7 @@ def _fold_attempt(attempt: Attempt, evidence: Evidence, facts: Facts) -> Attempt
             "node": claim.host,
             "ahead": False,
             "start_step": evidence.start_step,
-            "checkpoint_step": saved_step(evidence.exit, evidence.progress, evidence.newest_checkpoint),
+            "checkpoint_step": evidence.saved_step,
         }
         update |= {name: value for name, value in news.items() if getattr(attempt, name) != value}
         if attempt.claim_seen_at is None:
@@ -312,13 +283,9 @@ def _fold_attempt(attempt: Attempt, evidence: Evidence, facts: Facts) -> Attempt
 
 def _judged(attempt: Attempt, evidence: Evidence, facts: Facts) -> Attempt:
     """With its verdict, where its claimant is over, or all that might have claimed it are."""
-    if attempt.claimed_by is not None:
-        over = [s for s in attempt.submissions if s.token == attempt.claimed_by and s.state is SubmissionState.ENDED]
-    elif not attempt.live:
-        over = [s for s in attempt.submissions if s.state is SubmissionState.ENDED]
-    else:
-        over = []
-    if not over:
+    own = [s for s in attempt.submissions if attempt.claimed_by in {None, s.token}]
+    over = [s for s in own if s.state is SubmissionState.ENDED]
+    if not over or (attempt.claimed_by is None and attempt.live):
         return attempt
     gone = over[-1].sighting
     if not isinstance(gone, Gone):
@@ -327,7 +294,7 @@ def _judged(attempt: Attempt, evidence: Evidence, facts: Facts) -> Attempt:
     verdict, cause = judge(evidence, gone, over[-1], stalled_s=stalled_s, disk_full=facts.disk_full)
     if verdict is Verdict.NO_ROOM and facts.out_of_inodes:
         cause = cause.replace(NO_SPACE, NO_INODES)
-    if verdict is Verdict.FINISHED and not facts.trainer and ends.is_early(evidence) and not made_progress(evidence):
+    if verdict is Verdict.FINISHED and not facts.trainer and ends.is_early(evidence) and not evidence.made_progress:
         cause = NOTHING_SAVED
     if attempt.ahead and over[-1].cancelled_at is not None:
         verdict, cause = Verdict.NOT_NEEDED, over[-1].cancelled_for
@@ -366,14 +333,10 @@ def _fold_submission(submission: Submission, attempt: Attempt, evidence: Evidenc
         news |= {"cancelled_at": None, "cancelled_for": ""}  # it began before our cancel, which was for waiting jobs
     if known is not None and not isinstance(sighting, Gone):
         news |= {"state": SubmissionState.SUBMITTED, "job_id": submission.job_id or known.job_id, "note": ""}
-    if _is_same_look(submission.sighting, sighting):
+    # Most looks differ by their time alone, and to compare the rest of two thousand takes a tenth of a tick.
+    before = submission.sighting
+    is_later = isinstance(before, Seen) and isinstance(sighting, Seen) and before.at != sighting.at
+    if not is_later and before == sighting:
         del news["sighting"]
     changed = {name: value for name, value in news.items() if name == "sighting" or getattr(submission, name) != value}
     return submission.model_copy(update=changed) if changed else submission
-
-
-def _is_same_look(before: Sighting | None, after: Sighting) -> bool:
-    """Most looks differ by their time alone, and to compare the rest of two thousand takes a tenth of a tick."""
-    if isinstance(before, Seen) and isinstance(after, Seen) and before.at != after.at:
-        return False
-    return before == after

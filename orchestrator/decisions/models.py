@@ -1,8 +1,4 @@
-"""The ledger: everything the controller knows and must not forget, as frozen models; and what a tick may do, as values.
-
-Readers: `sightings` (facts → sightings), `fold` (sightings → ledger), `plan` (ledger → actions). Nobody changes one
-in place; `model_copy(update=…)` makes the next.
-"""
+"""The ledger: what the controller must not forget, as frozen models; and what a tick may do, as values."""
 
 from __future__ import annotations
 
@@ -37,8 +33,8 @@ class Seen(JobLook):
 
 
 class Gone(Frozen):
-    """The job has ended, with the proof of it. `raw_state`: the scheduler's word for how, where it said one.
-    `by_job`: the job said so itself, which is final. `ran_s`: from its start to its end as the scheduler tells it.
+    """The job has ended. `raw_state`: the scheduler's word for how, where it said one. `by_job`: the job said so
+    itself, which is final. `ran_s`: from its start to its end as the scheduler tells it.
     """
 
     kind: Literal["gone"] = "gone"
@@ -65,9 +61,7 @@ Sighting = Annotated[Seen | Gone | Blind, Field(discriminator="kind")]
 
 
 class SubmissionState(StrEnum):
-    """INTENT: written before sbatch. SUBMITTED: it has an id. UNCERTAIN: sbatch gave no clear answer.
-    NOT_SUBMITTED: proven never accepted. ENDED: proven over.
-    """
+    """INTENT: written before sbatch. UNCERTAIN: sbatch gave no clear answer. NOT_SUBMITTED, ENDED: proven."""
 
     INTENT = "intent"
     SUBMITTED = "submitted"
@@ -77,19 +71,17 @@ class SubmissionState(StrEnum):
 
     @property
     def shown(self) -> str:
-        """The word for people. The ledger keeps its own, which older copies of the code read."""
+        """The word for people."""
         return "queued" if self is SubmissionState.INTENT else str(self)
 
 
 class Submission(Frozen):
-    """One sbatch of one attempt.
-
-    `absent_since`: the first complete poll that did not have it, after it was seen. `cancelled_at`, `cancelled_for`:
-    our own cancel, noted before it is sent, so that it is never taken for a person's. `node`: where it was last seen.
-    `after`: the job id that it is queued behind. `exclude`: nodes that it was told to avoid. `stuck_since`: the first
-    look that showed it waiting for something that will never come. `place`: its number of those where it may start.
-    `released_at`: only in ledgers of an older program. `left_since`: the first look that showed it in the queue
-    although it has said that it has ended.
+    """One sbatch of one attempt. `absent_since`: the first complete poll that did not have it, after it was seen.
+    `cancelled_at`, `cancelled_for`: our own cancel, noted before it is sent, so that it is never taken for a person's.
+    `node`: where it was last seen. `after`: the job id that it is queued behind. `exclude`: nodes that it was told to
+    avoid. `stuck_since`: the first look that showed it waiting for what will never come. `place`: its number of those
+    where it may start. `released_at`: only in ledgers of an older program. `left_since`: the first look that showed it
+    in the queue although it has said that it has ended.
     """
 
     token: str
@@ -138,13 +130,11 @@ class Verdict(StrEnum):
 
 
 class Attempt(Frozen):
-    """One attempt of a slot: its submissions (usually one) and, once over, how it ended.
-
-    `claimed_by`: the token that won the claim. `heartbeat`: the last beat read, and when it was seen to change (our
-    clock), so that a node's wrong clock cannot make a live job look silent. `ahead`: it is queued behind the attempt
-    before it, and is not the slot's current one yet. `progress_mark`: what the program last reported; `quiet_s`: for
-    how long we have watched it report nothing new; `aborted_at`: when it was told to print its stacks and end.
-    `claim_seen_at`: our clock, when the claim was first read. `node`: where the claimant ran. `exit_code`, `asked`,
+    """One attempt of a slot: its submissions (usually one) and, once over, how it ended. `claimed_by`: the token that
+    won the claim. `claim_seen_at`, `heartbeat_changed_at`: by our clock, so that a node's wrong one cannot make a live
+    job look silent. `ahead`: it is queued behind the attempt before it, and is not the slot's current one yet.
+    `progress_mark`: what the program last reported; `quiet_s`: for how long we have watched it report nothing new;
+    `aborted_at`: when it was told to print its stacks and end. `node`: where the claimant ran. `exit_code`, `asked`,
     `terminated`, `given`: of its own record, once it has ended.
     """
 
@@ -173,13 +163,18 @@ class Attempt(Frozen):
 
     @cached_property
     def live(self) -> tuple[Submission, ...]:
-        """Submissions that may hold a job."""
+        """Those that may hold a job."""
         return tuple([s for s in self.submissions if s.is_live])
 
     @property
     def decisive(self) -> tuple[Submission, ...]:
         """Those whose end is the attempt's end, the newest last: the claimant's, else all."""
         return tuple([s for s in self.submissions if s.token == self.claimed_by]) or self.submissions
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the scheduler still has a job of it that has ended."""
+        return any(submission.left_since is not None for submission in self.submissions)
 
 
 class SlotStatus(StrEnum):
@@ -204,17 +199,16 @@ class Raised(Frozen):
 
 
 class Slot(Frozen):
-    """One of the N jobs kept going. `attempts`: the newest few, oldest first; older ones live in the event log.
-
-    In a row without a new checkpoint: `failures` of the program, `node_failures` of nodes (they delay, and never end
-    the slot), `stalls`. `early_ends`: in a row, with something saved, that nobody asked for. `not_before`: no
-    submission earlier; `ahead_not_before`: no queued successor earlier. `put_off_since`: the first refusal for good
-    since a job of it last ran or `start` was typed (`why` may tell of something else since then). `on_request`:
-    `orchestrator pause` paused it, and only `resume` goes on with it. `priority`: as a person changed it, None: the
-    config's. `worked_s`: of all its ended jobs. `metric`: as its program last told it (`QueueSection`); `best`: the
-    best so far, told at step `best_step`. `rungs`: the metric at each rung of successive halving that it has reached;
-    `level`: how many it may pass. `usual_s`: the longest usual silence between two reports. `good_node`: where it last
-    left a new checkpoint. `hand_over_s`: how long its last hand-overs took, from the request to the end.
+    """One of the N jobs kept going. `attempts`: the newest few, oldest first; older ones live in the event log. In a
+    row without a new checkpoint: `failures` of the program, `node_failures` of nodes (they delay, and never end the
+    slot), `stalls`. `early_ends`: in a row, with something saved, that nobody asked for. `not_before`: no submission
+    earlier; `ahead_not_before`: no queued successor earlier. `put_off_since`: the first refusal for good since a job of
+    it last ran or `start` was typed (`why` may tell of something else since then). `on_request`: `orchestrator pause`
+    paused it, and only `resume` goes on with it. `priority`: as a person changed it, None: the config's. `worked_s`: of
+    all its ended jobs. `metric`: as its program last told it (`QueueSection`); `best`: the best so far, told at step
+    `best_step`. `rungs`: the metric at each rung of successive halving that it has reached; `level`: how many it may
+    pass. `usual_s`: the longest usual silence between two reports. `good_node`: where it last left a new checkpoint.
+    `hand_over_s`: how long its last hand-overs took, from the request to the end.
     """
 
     index: int
@@ -256,10 +250,7 @@ class Slot(Frozen):
     @cached_property
     def is_quiet(self) -> bool:
         """Whether all of its attempts are over, with nothing of them in the queue."""
-        return all(
-            attempt.verdict is not None and not attempt.live and all(s.left_since is None for s in attempt.submissions)
-            for attempt in self.attempts
-        )
+        return all(one.verdict is not None and not one.live and not one.is_left for one in self.attempts)
 
     @cached_property
     def as_json(self) -> str:
@@ -284,9 +275,7 @@ class Slot(Frozen):
 
 
 class Death(Frozen):
-    """An early end on a node, without a new checkpoint. `cause`: what its program said, empty where it did not.
-    `served_elsewhere`: the slot had left a new checkpoint on another node.
-    """
+    """An early end on a node. `cause`: as its program said it. `served_elsewhere`: another node did its slot well."""
 
     slot: int
     at: float

@@ -30,24 +30,18 @@ def excluded(nodes: tuple[BadNode, ...], now: float) -> tuple[str, ...]:
 
 
 def decayed(nodes: tuple[BadNode, ...], now: float) -> tuple[BadNode, ...]:
-    """Without what is too old to matter; the same tuple where nothing is. A clock that was set back ends nothing
-    late: no exclusion lasts longer than `EXCLUDED_S` from now.
-    """
+    """Without what is too old to matter. A clock that was set back makes no exclusion longer than `EXCLUDED_S`."""
     kept = []
     for bad in nodes:
         deaths = tuple(death for death in bad.deaths if now - death.at < WITHIN_S)
         until = min(bad.excluded_until, now + EXCLUDED_S) if bad.excluded_until > now else 0.0
         if deaths or until:
-            same = deaths == bad.deaths and until == bad.excluded_until
-            kept.append(bad if same else BadNode(node=bad.node, deaths=deaths, excluded_until=until))
-    return nodes if len(kept) == len(nodes) and all(a is b for a, b in zip(kept, nodes, strict=True)) else tuple(kept)
+            kept.append(BadNode(node=bad.node, deaths=deaths, excluded_until=until))
+    return tuple(kept)
 
 
 def with_death(nodes: tuple[BadNode, ...], node: str, death: Death) -> tuple[tuple[BadNode, ...], bool]:
-    """One more early death. Returns the memory, and whether the node is left out from now on.
-
-    What a program dies of on two nodes is the program's own fault, and both are used again.
-    """
+    """The memory, and whether the node is left out now. What a program dies of on two nodes is its own fault."""
     before = next((bad for bad in nodes if bad.node == node), BadNode(node=node))
     bad = before.model_copy(update={"deaths": (*before.deaths[-DEATHS_KEPT:], death)})
     others = [one for one in nodes if one.node != node]
@@ -80,10 +74,5 @@ def _is_enough(bad: BadNode, common: set[str]) -> bool:
     counted = [death for death in bad.deaths if death.served_elsewhere or death.cause not in common]
     if len({death.slot for death in counted}) >= SLOTS:
         return True
-    strangers = [death.slot for death in counted if death.served_elsewhere]
-    return any([death.slot for death in counted].count(slot) >= DEATHS_OF_ONE_SLOT for slot in strangers)
-
-
-def forgiven(nodes: tuple[BadNode, ...]) -> tuple[BadNode, ...]:
-    """All may be used again, and their deaths are forgotten: the cluster cannot do without them."""
-    return () if nodes else nodes
+    slots = [death.slot for death in counted]
+    return any(slots.count(death.slot) >= DEATHS_OF_ONE_SLOT for death in counted if death.served_elsewhere)

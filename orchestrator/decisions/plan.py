@@ -28,7 +28,6 @@ from orchestrator.decisions.models import (
     Submit,
     make_token,
 )
-from orchestrator.decisions.moving import MOVED
 from orchestrator.decisions.nodes import excluded
 from orchestrator.decisions.reasons import LAUNCH_FAILED_HELD
 from orchestrator.decisions.requests import Control
@@ -43,6 +42,11 @@ CANCEL_AGAIN_S = 60.0
 SUBMITS_A_TICK = 100
 #: So many steps show that a program works (`queue.probe_first`).
 PROBE_STEPS = 20
+#: Why a waiting job is cancelled that would begin at once in another place (`slurm.alternatives`).
+MOVED = "it can begin at once in another place"
+#: A job waits so long before another place is looked for. After each move twice as long: what sbatch --test-only
+#: expects need not come true, and a new job begins to wait anew.
+MOVE_AFTER_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ def plan(
     actions: list[Action] = []
     for slot in ledger.slots:
         if ledger.blind_since is None:
-            actions += adoption.cancel_leftovers(slot, now, CANCEL_AGAIN_S)
+            actions += _take_out_leftovers(slot, now)
         if not slot.occupied:
             continue
         is_wanted = slot.index < limits.slots and not _is_to_rest(slot, limits)
@@ -86,7 +90,9 @@ def plan(
             grace_s = control.grace_s if control.wish == "stop" else limits.grace_s
             actions += _hand_over(slot, grace_s, now)
         elif wish == "stop-now":
-            actions += _cancel_all(slot, now)
+            for attempt in reversed(slot.attempts):
+                for submission in attempt.live:
+                    actions += _cancel(slot, attempt, submission, "stopped at once", now)
         else:
             actions += _look_after(slot, limits, now)
     if control.wish == "run" and ledger.blind_since is None:
@@ -94,11 +100,7 @@ def plan(
         submits = _submits(ledger, limits, newest_folder, now, random_hex)
         behind = [one for one in submits if isinstance(one, Submit) and one.after is not None and one.slot in leaving]
         actions += [one for one in submits if one not in behind]
-    return _once(actions)
-
-
-def _once(actions: list[Action]) -> list[Action]:
-    """One cancel a job is enough, whatever the reasons."""
+    # One cancel a job is enough, whatever the reasons.
     first = {one.token: at for at, one in reversed([*enumerate(actions)]) if isinstance(one, Cancel)}
     return [one for at, one in enumerate(actions) if not isinstance(one, Cancel) or first[one.token] == at]
 
@@ -122,11 +124,15 @@ def _submits(
             crowded += now >= slot.not_before
     if crowded:
         return chosen + _make_room(ledger, crowded, now)
-    # While a slot is without a job, the place is its own: a queued successor must never take it.
-    if not limits.queue_ahead or idle:
-        return chosen
-    if room > 0:
-        chosen += _successor(ledger, limits, newest_folder, now, random_hex)
+    # While a slot is without a job, the place is its own: a queued successor must never take it. And one a tick: it has
+    # hours to wait, and a limit that nobody told us refuses one and not one for each slot.
+    for slot in ledger.slots[: limits.slots] if limits.queue_ahead and not idle and room > 0 else ():
+        wanted = wants_successor(slot, newest_folder.get(slot.index, -1), now)
+        if wanted is not None and slot.current is not None:
+            number, after = wanted
+            token = make_token(slot.index, number, random_hex())
+            where = (slot.index, number, token, after, slot.current.number)
+            return [*chosen, Submit(*where, exclude=avoid, raised=slot.raised)]
     return chosen
 
 
@@ -152,47 +158,29 @@ def _let_in(ledger: Ledger, limits: Limits) -> tuple[Slot, ...]:
     wanted = ledger.slots[: limits.slots]
     if limits.before and not ledger.had_jobs:
         return ()
-    if not limits.turns.queue.probe_first or any(_works(slot) for slot in wanted):
+    if not limits.turns.queue.probe_first:
         return wanted
-    return wanted[:1]
-
-
-def _works(slot: Slot) -> bool:
-    return slot.step >= PROBE_STEPS or slot.hand_overs > 0 or slot.status is SlotStatus.FINISHED
+    works = [slot.step >= PROBE_STEPS or slot.hand_overs > 0 or slot.status is SlotStatus.FINISHED for slot in wanted]
+    return wanted if any(works) else wanted[:1]
 
 
 def _is_to_rest(slot: Slot, limits: Limits) -> bool:
-    """Whether its job is to save and end although the run goes on."""
-    return slot.put_aside or _runs_although_over(slot) or is_at_rung(slot, limits.turns.queue)
-
-
-def _runs_although_over(slot: Slot) -> bool:
-    """Whether a queued successor began before anybody saw that the end of the job before it pauses or ends the slot."""
+    """Whether its job is to save and end although the run goes on. A queued successor may have begun before anybody saw
+    that the end of the job before it pauses or ends the slot.
+    """
     over = slot.status in {SlotStatus.PAUSED, SlotStatus.FAILED}
-    return over and any(s.token == attempt.claimed_by for attempt in slot.attempts for s in attempt.live)
-
-
-def _successor(
-    ledger: Ledger, limits: Limits, newest_folder: dict[int, int], now: float, random_hex: Callable[[], str]
-) -> list[Submit]:
-    """One a tick: it has hours to wait, and a limit that nobody told us refuses one and not one for each slot."""
-    for slot in ledger.slots[: limits.slots]:
-        wanted = wants_successor(slot, newest_folder.get(slot.index, -1), now)
-        if wanted is not None and slot.current is not None:
-            number, after = wanted
-            token = make_token(slot.index, number, random_hex())
-            where = (slot.index, number, token, after, slot.current.number)
-            return [Submit(*where, exclude=excluded(ledger.nodes, now), raised=slot.raised)]
-    return []
+    runs = any(s.token == attempt.claimed_by for attempt in slot.attempts for s in attempt.live)
+    return slot.put_aside or (over and runs) or is_at_rung(slot, limits.turns.queue)
 
 
 def _make_room(ledger: Ledger, wanted: int, now: float) -> list[Action]:
     """Take queued successors back for slots that have no job at all."""
     found: list[Action] = []
     for slot in reversed(ledger.slots):
-        for submission in slot.successor.live if slot.successor is not None else ():
-            if slot.successor is not None and submission.was_seen(JobState.PENDING):
-                found += _cancel(slot, slot.successor, submission, "a slot without a job needs its place", now)
+        if (successor := slot.successor) is not None:
+            for submission in successor.live:
+                if submission.was_seen(JobState.PENDING):
+                    found += _cancel(slot, successor, submission, "a slot without a job needs its place", now)
     return found[:wanted]
 
 
@@ -208,9 +196,7 @@ def next_attempt(slot: Slot, newest_folder: int) -> int | None:
 
 
 def _room(ledger: Ledger, limits: Limits, now: float) -> float:
-    """For how many further jobs: by the config, and by what the scheduler has last refused. When that was a while ago,
-    one more than then is tried.
-    """
+    """For how many further jobs: by the config, and by what the scheduler last refused; after a while, one more."""
     jobs = jobs_of(ledger) + limits.others
     room = float("inf") if limits.max_jobs is None else float(limits.max_jobs - jobs)
     if ledger.full_at is not None:
@@ -231,7 +217,8 @@ def _tidy(slot: Slot, now: float) -> list[Action]:
     current = slot.current
     for attempt in slot.attempts:
         overtaken = current is not None and attempt.number < current.number
-        unneeded = attempt.ahead and (slot.status is not SlotStatus.ACTIVE or _is_over(current))
+        is_over = current is None or current.verdict is not None
+        unneeded = attempt.ahead and (slot.status is not SlotStatus.ACTIVE or is_over)
         for submission in attempt.live:
             if overtaken and began_behind(current, attempt) and not _was_seen_since(submission, current):
                 continue  # the queue has ended it, and will say how: a person's cancel must not look like ours
@@ -258,10 +245,6 @@ def _was_seen_since(submission: Submission, current: Attempt | None) -> bool:
     return isinstance(seen, Seen) and since is not None and seen.at > since
 
 
-def _is_over(current: Attempt | None) -> bool:
-    return current is None or current.verdict is not None
-
-
 def _look_after(slot: Slot, limits: Limits, now: float) -> list[Action]:
     """Jobs that need help: held after a failed launch, or running without doing anything."""
     attempt = slot.current
@@ -269,10 +252,10 @@ def _look_after(slot: Slot, limits: Limits, now: float) -> list[Action]:
         return []
     actions: list[Action] = []
     for submission in attempt.live:
-        where = (slot.index, attempt.number, submission.token)
-        if submission.was_seen(JobState.PENDING) and is_launch_held(submission):
+        seen, waits = submission.sighting, submission.was_seen(JobState.PENDING)
+        if waits and isinstance(seen, Seen) and LAUNCH_FAILED_HELD in seen.reason.replace("_", " ").lower():
             actions += _cancel(slot, attempt, submission, LAUNCH_FAILED, now)
-        elif submission.token == limits.moving and submission.was_seen(JobState.PENDING):
+        elif waits and submission.token == limits.moving:
             actions += _cancel(slot, attempt, submission, MOVED, now)
         elif never_begins(attempt, submission, limits.stall_s):
             actions += _cancel(slot, attempt, submission, NEVER_BEGAN, now)
@@ -280,14 +263,9 @@ def _look_after(slot: Slot, limits: Limits, now: float) -> list[Action]:
             if now - attempt.aborted_at >= ABORT_WAIT_S:
                 actions += _cancel(slot, attempt, submission, "it did not end after printing its stacks", now)
         elif is_stalled(slot, attempt, submission, limits.stall_s, now):
-            actions.append(Abort(*where, f"no progress for {roughly(attempt.quiet_s)}"))
+            why = f"no progress for {roughly(attempt.quiet_s)}"
+            actions.append(Abort(slot.index, attempt.number, submission.token, why))
     return actions
-
-
-def is_launch_held(submission: Submission) -> bool:
-    """Whether the scheduler holds it because a node failed to start it."""
-    seen = submission.sighting
-    return isinstance(seen, Seen) and LAUNCH_FAILED_HELD in seen.reason.replace("_", " ").lower()
 
 
 def _cancel(slot: Slot, attempt: Attempt, submission: Submission, why: str, now: float) -> list[Cancel]:
@@ -299,18 +277,15 @@ def _cancel(slot: Slot, attempt: Attempt, submission: Submission, why: str, now:
 
 
 def _named_id(submission: Submission) -> str | None:
-    """The id that may be named to the scheduler: one that a complete queue does not have may by now be that of another
-    job of the user, where slurmctld began to count anew.
-    """
+    """Its id, where the queue has it: slurmctld may have begun to count anew, and given it to another job by now."""
     return submission.job_id if submission.absent_since is None else None
 
 
 def _hand_over(slot: Slot, grace_s: float, now: float) -> list[Action]:
     """The successor first: it must not begin when the job before it has handed over."""
     actions: list[Action] = []
-    for attempt in (slot.successor, slot.current):
-        for submission in attempt.live if attempt is not None else ():
-            assert attempt is not None  # noqa: S101 - for the type checker
+    for attempt in [one for one in (slot.successor, slot.current) if one is not None]:
+        for submission in attempt.live:
             asked_at = attempt.asked_to_hand_over_at
             if (submission.was_seen(JobState.PENDING) or attempt.ahead) and attempt.claimed_by is None:
                 actions += _cancel(slot, attempt, submission, "stopped before it began", now)
@@ -321,9 +296,29 @@ def _hand_over(slot: Slot, grace_s: float, now: float) -> list[Action]:
     return actions
 
 
-def _cancel_all(slot: Slot, now: float) -> list[Action]:
-    live = ((attempt, submission) for attempt in reversed(slot.attempts) for submission in attempt.live)
-    return [one for attempt, submission in live for one in _cancel(slot, attempt, submission, "stopped at once", now)]
+def _take_out_leftovers(slot: Slot, now: float) -> list[Action]:
+    actions: list[Action] = []
+    for attempt in slot.attempts:
+        for submission in attempt.submissions:
+            if submission.left_since is not None and now - submission.left_since >= adoption.LEFT_S:
+                actions += _cancel(slot, attempt, submission, adoption.LEFT_WHY, now)
+    return actions
+
+
+def longest_waiting(ledger: Ledger, now: float) -> tuple[Slot, Attempt, Submission] | None:
+    """The waiting job for which another place is to be looked for next; None: none has waited long enough."""
+    found: list[tuple[float, Slot, Attempt, Submission]] = []
+    for slot in ledger.slots:
+        attempt = slot.current
+        if attempt is None or attempt.claimed_by is not None:
+            continue
+        ended = [one.cause == MOVED for one in slot.attempts if one.verdict is not None]
+        moves = next((count for count, moved in enumerate(reversed(ended)) if not moved), len(ended))
+        for submission in attempt.live:
+            waits = submission.was_seen(JobState.PENDING) and submission.cancelled_at is None
+            if waits and now - submission.intent_at >= MOVE_AFTER_S * 2**moves:
+                found.append((submission.intent_at, slot, attempt, submission))
+    return min(found, key=lambda one: one[0])[1:] if found else None
 
 
 def with_room_words(
@@ -333,15 +328,14 @@ def with_room_words(
     if control.wish != "run" or ledger.blind_since is not None:
         return ledger
     waiting = [slot for slot in candidates(ledger, limits, newest_folder) if now >= slot.not_before]
-    why = room_words(ledger, limits) if waiting else ""
+    why = _room_words(ledger, limits) if waiting else ""
     let_in = _let_in(ledger, limits)
     before = f"waits until slot {let_in[0].index} has done {PROBE_STEPS} steps" if let_in else limits.before
     kept_out = [slot for slot in ledger.slots[len(let_in) : limits.slots] if next_attempt(slot, -1) is not None]
     return with_words(ledger, {slot.index: why for slot in waiting} | {slot.index: before for slot in kept_out})
 
 
-def room_words(ledger: Ledger, limits: Limits) -> str:
-    """Who has the places that slurm.max_jobs allows, or what the scheduler said to the last job."""
+def _room_words(ledger: Ledger, limits: Limits) -> str:
     jobs = jobs_of(ledger) + limits.others
     if limits.max_jobs is None or (jobs < limits.max_jobs and ledger.full_at is not None):
         return full_words(ledger.full_words) if ledger.full_at is not None else "it is submitted at the next check"

@@ -83,7 +83,6 @@ REASONS: Mapping[str, PendingReason] = {
 #: Of the reasons for ever those of one partition. Slurm tries a job's partitions one after the other, and writes each
 #: one's reason into the same record. A partition may have a QOS of its own.
 _OF_ONE_PARTITION = ("Partition", "QOSM", "MaxMemPerLimit", "ReqResv", "RequiresReservation")
-_ANOTHER_MAY = _waits("waits: one of its partitions refuses it, another may accept it")
 
 #: The state of a job whose node is switched on, or started anew, for it; it has no reason then.
 BOOTING = "CONFIGURING"
@@ -109,14 +108,12 @@ _LIMIT = re.compile(r"(Assoc|QOS|)(Grp|Max|Min)([A-Z]\w*?)(Per(?:Job|Node|User|A
 
 
 def reason_of(text: str, partition: str = "") -> PendingReason:
-    """What squeue's reason means. One that nobody knows is shown as it is, and waiting is the harmless reading.
-
-    `partition`: those that the job was given, with commas between.
-    """
+    """What squeue's reason means; one that nobody knows waits. `partition`: the job's, with commas between."""
     text = text.strip().strip("()")
     reason = _read(text)
-    is_of_one = reason.kind == "for ever" and text.startswith(_OF_ONE_PARTITION)
-    return _ANOTHER_MAY if is_of_one and "," in partition else reason
+    if reason.kind == "for ever" and text.startswith(_OF_ONE_PARTITION) and "," in partition:
+        return _waits("waits: one of its partitions refuses it, another may accept it")
+    return reason
 
 
 def _read(text: str) -> PendingReason:
@@ -135,7 +132,6 @@ def _read(text: str) -> PendingReason:
 
 
 def _limit(text: str) -> PendingReason | None:
-    """What a limit of accounting means."""
     if (match := _LIMIT.fullmatch(text)) is None:
         return None
     who = "your QOS" if match[1] == "QOS" else "your account"

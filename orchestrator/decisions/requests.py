@@ -1,9 +1,4 @@
-"""What people wish for a whole run, what they ask of single slots while it goes on, and what they are told. Pure.
-
-Kinds of news (for the command hook): `finished`, `failed`, `paused`, `put off` (of a slot), `run finished`, `blind`
-(the queue has not been seen for long) and `sighted` (it is seen again). Each is told once, because each is a change of
-the ledger.
-"""
+"""What people wish for a whole run, what they ask of single slots while it goes on, and what they are told. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +15,6 @@ TIME_OVER = "start --for"
 
 class Control(Frozen):
     """A wish that every tick honours: `run`, `stop` (hand over first) or `stop-now`. The highest number counts.
-
     `until`: a `run` that `start --for` bounds; the first tick from then on (unix seconds) turns it into a `stop`.
     """
 
@@ -42,7 +36,7 @@ Kind = Literal["add", "drop", "pause", "resume", "priority"]
 
 
 class Request(Frozen):
-    """`number`: its place in the order of all. `slots`: by number. `experiments`: of `add`, each with its name."""
+    """`number`: its place in the order of all. `experiments`: of `add`, each with its name."""
 
     number: int
     at: float
@@ -59,17 +53,15 @@ def with_slots(ledger: Ledger, count: int) -> Ledger:
 
 
 def with_request(ledger: Ledger, request: Request) -> Ledger:
-    """`ledger` after one request. It is taken up once: its number stays in the ledger.
-
-    The slots of an `add` are there already (`with_slots`). A slot that is added or goes on may change which are among
-    the best of a rung, so those that were behind wait again.
+    """`ledger` after one request. The slots of an `add` are there already (`with_slots`). A slot that is added or goes
+    on may change which are among the best of a rung, so those that were behind wait again.
     """
     slots = list(ledger.slots)
     if request.kind in {"add", "resume"}:
         slots = [slot.model_copy(update=GO_ON) if slot.status is SlotStatus.BEHIND else slot for slot in slots]
     for index in request.slots:
         if index < len(slots):
-            slots[index] = _asked(slots[index], request)
+            slots[index] = slots[index].model_copy(update=_asked(slots[index], request))
     return ledger.model_copy(update={"slots": tuple(slots), "requests": request.number})
 
 
@@ -81,27 +73,21 @@ def events_of(request: Request) -> list[dict[str, Any]]:
     return [{**told, "slot": slot, "value": request.priority} for slot in request.slots]
 
 
-def _asked(slot: Slot, request: Request) -> Slot:
-    over = slot.status is SlotStatus.FINISHED
-    match request.kind:
-        case "priority":
-            return slot.model_copy(update={"priority": request.priority})
-        case "drop" if not over:
-            dropped = {"status": SlotStatus.DROPPED, "why": "it was dropped", "on_request": False}
-            return slot.model_copy(update=dropped)
-        case "pause" if not over and slot.status is not SlotStatus.DROPPED:
-            paused = {"status": SlotStatus.PAUSED, "why": "it was paused", "on_request": True}
-            return slot.model_copy(update=paused)
-        case "resume" if not over:
-            return slot.model_copy(update=GO_ON)
-        case _:
-            return slot
+def _asked(slot: Slot, request: Request) -> dict[str, Any]:
+    if request.kind == "priority":
+        return {"priority": request.priority}
+    if slot.status is SlotStatus.FINISHED:
+        return {}
+    if request.kind == "drop":
+        return {"status": SlotStatus.DROPPED, "why": "it was dropped", "on_request": False}
+    if request.kind == "pause" and slot.status is not SlotStatus.DROPPED:
+        return {"status": SlotStatus.PAUSED, "why": "it was paused", "on_request": True}
+    return GO_ON if request.kind == "resume" else {}
 
 
 #: An outage shorter than this is an ordinary restart of the scheduler, and nobody's business.
 BLIND_LONG_S = 600.0
 
-_OVER_STATES = {SlotStatus.FINISHED, SlotStatus.DROPPED, SlotStatus.BEHIND}
 _KINDS = {SlotStatus.FINISHED: "finished", SlotStatus.FAILED: "failed", SlotStatus.PAUSED: "paused"}
 
 
@@ -110,14 +96,12 @@ def is_put_off(slot: Slot) -> bool:
     return slot.status is SlotStatus.ACTIVE and slot.put_off_since is not None
 
 
-def _is_finished(slots: Sequence[Slot]) -> bool:
-    """Whether one is, and none of the others is to go on."""
-    states = {slot.status for slot in slots}
-    return SlotStatus.FINISHED in states and states <= _OVER_STATES
-
-
 def _finished_words(slots: Sequence[Slot]) -> str:
+    """That some are finished, and none of the others is to go on; empty where it is not so."""
     count = sum(slot.status is SlotStatus.FINISHED for slot in slots)
+    over = {SlotStatus.FINISHED, SlotStatus.DROPPED, SlotStatus.BEHIND}
+    if not count or not all(slot.status in over for slot in slots):
+        return ""
     if count == len(slots):
         return f"all {count} slots are finished" if count > 1 else "its slot is finished"
     are = "slot is" if count == 1 else "slots are"
@@ -125,15 +109,16 @@ def _finished_words(slots: Sequence[Slot]) -> str:
 
 
 def news_of_slots(before: Ledger, after: Ledger, slots: int) -> list[tuple[str, dict[str, Any]]]:
-    """What is to be told of the step from `before`, but for the queue: (kind, facts). `slots`: how many are wanted."""
+    """What the hook hears of the step from `before`, but for the queue: (kind, facts). `slots`: how many are wanted."""
     told: list[tuple[str, dict[str, Any]]] = []
     for old, new in zip(before.slots, after.slots, strict=False):
         if new.status is not old.status and new.status in _KINDS and not new.on_request:
             told.append((_KINDS[new.status], {"slot": new.index, "words": new.why, "step": new.step}))
         if is_put_off(new) and not is_put_off(old):
             told.append(("put off", {"slot": new.index, "words": new.why, "step": new.step}))
-    if _is_finished(after.slots[:slots]) and not _is_finished(before.slots[:slots]):
-        told.append(("run finished", {"words": _finished_words(after.slots[:slots])}))
+    words = _finished_words(after.slots[:slots])
+    if words and not _finished_words(before.slots[:slots]):
+        told.append(("run finished", {"words": words}))
     return told
 
 

@@ -1,14 +1,7 @@
 """From answers to sightings: seen, gone (with the proof), or blind. Pure.
 
-"Not in the answer" is never "finished". Proof of an end is one of
-
-* the claimant's `exit.json`;
-* a terminal row of this very submission (its work folder) in the queue or in the history;
-* complete polls without it for longer than the scheduler remembers ended jobs, a history that knows nothing either,
-  and a heartbeat that stopped;
-* where there is no history: complete polls without it for HEARTBEAT_SILENT_S, and no heartbeat for as long.
-
-The last one is the shortest that is safe, and no MinJobAge would make it safer.
+"Not in the answer" is never "finished": docs/architecture.md names the proofs of an end. Without a history it is
+HEARTBEAT_SILENT_S of absence and of silence, the shortest that is safe. No MinJobAge would make it safer:
 
 1. Slurm keeps an ended job in the queue for MinJobAge. So a job that is absent soon after it was seen did not end:
    slurmctld was killed before it had saved it. It never takes such a job up again, and has nodes kill what it does not
@@ -16,17 +9,13 @@ The last one is the shortest that is safe, and no MinJobAge would make it safer.
 2. Should its processes live nevertheless, its shim writes a heartbeat each 30 s, which a network folder shows within
    60 s. A look that comes 120 s after the last change and sees no other one has 30 s to spare.
 3. A job that is cut off from the folder, or has not come to its claim within 120 s, writes below its own attempt only,
-   and its shim ends it at the first heartbeat that finds the next attempt's claim. Steps may be done twice then; none
-   counts twice.
-
-With a history the wait stays: how the job ended decides what follows, and the history may still say it.
+   and its shim ends it at the first heartbeat that finds the next attempt's claim. No step counts twice then.
 
 A slurmctld that is killed before it has saved a start makes that start again, under the same id. What the queue, the
 history and the second run itself then say is about the second run. The first one has the claim, and works on.
 
 A program that lives and does nothing is seen by its reports, which stand still while its job's heart beats. Only time
-that we watched counts: neither a controller that was away, nor a clock that jumped, makes a program look stalled. What
-is usual is learnt from the slot's own reports, so that a program that reports seldom is given its time.
+that we watched counts, and what is usual is learnt from the slot's own reports.
 """
 
 from __future__ import annotations
@@ -35,7 +24,7 @@ import re
 from typing import Any
 
 from anchorleg.job import DO_NOT_REQUEUE
-from orchestrator.decisions.evidence import Evidence, Exit, Facts, has_left_nothing, is_complete
+from orchestrator.decisions.evidence import Evidence, Exit, Facts
 from orchestrator.decisions.models import Attempt, Blind, Gone, Seen, Sighting, Slot, Submission
 from orchestrator.executors.base import JobLook, JobRow, JobState, Poll
 
@@ -47,8 +36,6 @@ RECORD_WAIT_S = 60.0
 #: A controller that comes back from hanging may answer squeue before it has worked off the sbatch that it finds
 #: waiting: within seconds, or more where many wait. A submission must be missing for so long, whatever its age.
 SETTLE_S = 30.0
-OUTPUT_MISSING = "it has failed, and none of its files is visible yet"
-RECORD_MISSING = "it has ended, but its own record is not visible yet"
 WORD_MISSING = "it got a SIGTERM; the queue has not said yet from whom"
 #: A reason that no time will change must be seen for so long: administrators change limits and partitions, and for a
 #: moment Slurm shows what it knew before.
@@ -76,7 +63,7 @@ def is_stuck(submission: Submission) -> bool:
 
 
 def has_ended_by_its_word(submission: Submission, evidence: Evidence) -> bool:
-    """Whether the job's own record is all that is needed to call it over, and to say how."""
+    """Whether the job's own record is enough to call it over, and to say how."""
     ended = evidence.exit
     if ended is None or ended.token != submission.token:
         return _lost_the_claim(submission, evidence)
@@ -84,13 +71,11 @@ def has_ended_by_its_word(submission: Submission, evidence: Evidence) -> bool:
 
 
 def _needs_the_schedulers_word(submission: Submission, evidence: Evidence) -> bool:
-    """An end after a SIGTERM may be a person's cancel, which pauses the slot, or a preemption, which does not. It may
-    have come in the middle of a hand-over.
-    """
+    """Only it knows who sent a SIGTERM: a person's cancel pauses the slot, a preemption does not."""
     ended = evidence.exit
     if ended is None or not ended.terminated or submission.cancelled_at is not None:
         return False
-    return not is_complete(evidence) and ended.code != DO_NOT_REQUEUE and ended.superseded_by is None
+    return not evidence.is_complete and ended.code != DO_NOT_REQUEUE and ended.superseded_by is None
 
 
 def sight(submission: Submission, attempt: Attempt, evidence: Evidence, facts: Facts) -> Sighting | None:
@@ -128,17 +113,15 @@ def sight(submission: Submission, attempt: Attempt, evidence: Evidence, facts: F
         # A row that the history never closed (sacctmgr calls it a runaway job) proves nothing against a queue
         # that has long forgotten the job and a heartbeat that stopped.
         known = "the history does not show its end" if history.status == "ok" else "there is no history"
-        return Gone(
-            proof=f"absent from the queue for {absent_s:.0f} s, {known}, and no heartbeat",
-            at=poll.at,
-            raw_state=past.raw_state if past is not None and past.state is JobState.UNKNOWN else "",
-        )
+        proof = f"absent from the queue for {absent_s:.0f} s, {known}, and no heartbeat"
+        word = past.raw_state if past is not None and past.state is JobState.UNKNOWN else ""
+        return Gone(proof=proof, at=poll.at, raw_state=word)
     left = _blind(submission, poll.at, "it left the queue without a record of its end")
     return left.model_copy(update={"proven_at": max(absent_since + wait_s, silent_at)})
 
 
 def _said(submission: Submission, evidence: Evidence, ended: Exit, facts: Facts) -> Gone | Blind:
-    """The job's own record. After a SIGTERM the scheduler's word is waited for a little: only it knows who sent it."""
+    """After a SIGTERM the scheduler's word is waited for a little: only it knows who sent it."""
     gone = Gone(proof="the job's own exit record", at=ended.at, by_job=True)
     if not _needs_the_schedulers_word(submission, evidence):
         return gone
@@ -181,7 +164,7 @@ def _is_of_a_second_run(row: JobRow, submission: Submission, evidence: Evidence)
 
 
 def _of_the_first_run(submission: Submission, attempt: Attempt, now: float) -> Gone | Blind:
-    """The scheduler knows of the second run only: the first one has ended when its heart is silent."""
+    """It has ended when its heart is silent."""
     since = _waiting_since(submission, RAN_TWICE, now)
     beat_at = attempt.heartbeat_changed_at if attempt.heartbeat_changed_at is not None else since
     silent_at = max(beat_at, since) + HEARTBEAT_SILENT_S
@@ -191,21 +174,13 @@ def _of_the_first_run(submission: Submission, attempt: Attempt, now: float) -> G
 
 
 def was_not_launched(raw_state: str, ran_s: float | None) -> bool:
-    """Whether a cancel was slurmd's own, which could or would not start the job. A person's names the person, who is
-    not root, or comes later.
-    """
+    """Whether a cancel was slurmd's own, which could not start the job. A person's has a name, or comes later."""
     who = CANCELLED_BY.search(raw_state)
     return who[1] == "0" if who else ran_s is not None and ran_s <= LAUNCH_S
 
 
 def _ran_s(row: JobRow) -> float | None:
     return row.ends_at - row.started_at if row.ends_at is not None and row.started_at is not None else None
-
-
-def is_cancelled_by_somebody(submission: Submission, poll: Poll, job_dir: str) -> bool:
-    """Whether the queue has a cancel that is not ours. Only the history can say whose it is (`CANCELLED by 33`)."""
-    row = poll.of(job_dir)
-    return row is not None and row.raw_state == "CANCELLED" and submission.cancelled_at is None
 
 
 def _last_word(submission: Submission, facts: Facts) -> JobRow | None:
@@ -223,14 +198,12 @@ def _waiting_since(submission: Submission, error: str, at: float) -> float:
 
 
 def _ended(row: JobRow, source: str, submission: Submission, evidence: Evidence, at: float) -> Gone | Blind:
-    """A terminal row. What the job must have left, and says more, is waited for a little: its record of a clean end, or
-    its output, where it ended before it began.
-    """
+    """A terminal row. What the job must have left, and says more, is waited for a little: its record, or its output."""
     missing = ""
     if row.raw_state == "COMPLETED" and evidence.exit is None:  # its claim may be as late as its record
-        missing = RECORD_MISSING
-    elif row.raw_state == "FAILED" and has_left_nothing(evidence):
-        missing = OUTPUT_MISSING
+        missing = "it has ended, but its own record is not visible yet"
+    elif row.raw_state == "FAILED" and evidence.left_nothing:
+        missing = "it has failed, and none of its files is visible yet"
     if missing:
         since = _waiting_since(submission, missing, at)
         if at - since < RECORD_WAIT_S:
@@ -246,8 +219,7 @@ def _blind(submission: Submission, at: float, error: str) -> Blind:
 
 def never_accepted(submission: Submission, evidence: Evidence, facts: Facts) -> bool:
     """Whether an intent or an unclear answer is proven to have come to nothing: queue and history are both complete,
-    both later than the submission by a grace, and neither they nor a claim know it, nor did the queue when it was first
-    seen without it, a while ago.
+    both later than the submission by a grace, and neither they nor a claim know it, nor did the queue a while ago.
     """
     poll, history, job_dir = facts.poll, facts.history, facts.job_dir(submission.token)
     if _claims(submission, evidence):
@@ -276,9 +248,7 @@ ABORT_WAIT_S = 150.0
 def watched(
     attempt: Attempt, evidence: Evidence, since_last_look_s: float, stall_s: float, now: float
 ) -> dict[str, Any]:
-    """What changes of `attempt`: what its program reported, and for how long we have watched it report nothing new
-    while its job's heart beat, or its job run without a claim.
-    """
+    """What changes of `attempt`: its reports, and how long we watched it report nothing new, or run without a claim."""
     progress = evidence.progress
     if evidence.claim is None:
         if not any(submission.was_seen(JobState.RUNNING) for submission in attempt.live):

@@ -7,7 +7,7 @@ import signal
 
 from anchorleg.job import DO_NOT_REQUEUE, HANDED_OVER
 from anchorleg.words import roughly
-from orchestrator.decisions.evidence import Evidence, Exit, has_left_nothing, is_complete, saved_step
+from orchestrator.decisions.evidence import Evidence, Exit
 from orchestrator.decisions.models import Gone, Submission, Verdict
 from orchestrator.decisions.sightings import CANCELLED_BY, RAN_TWICE, was_not_launched
 
@@ -27,8 +27,7 @@ _NO_ROOM: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 _ROOM_WORDS = frozenset(words for _, words in _NO_ROOM)
 #: The kernel says of it what it says of a disk. Names there have no folder: torch's `</torch_3118_1>`, Python's
-#: `'/psm_0ba1'`; joblib, which finds none, goes on without processes. It is the node's memory, which comes back with
-#: the end of a job, and what fills it is mostly the program itself.
+#: `'/psm_0ba1'`. It is the node's memory, and what fills it is mostly the program itself.
 _NO_SHARED_MEMORY = re.compile(
     r"^(?=.*(?:</torch_|/dev/shm|'/psm_|'/sem\.|joblib)).*No space left on device.*"
     r"|(?:out of|insufficient) shared memory",
@@ -36,20 +35,17 @@ _NO_SHARED_MEMORY = re.compile(
 )
 _CPU_LIMIT = "it used up a process's CPU time (`ulimit -t` in a job)"
 _FILE_LIMIT = "a file reached the maximum size (`ulimit -f` in a job)"
-#: The kernel's signals for them; a shell whose last command died of one ends with 128 more.
-_LIMITS = {
-    -signal.SIGXCPU: _CPU_LIMIT,
-    128 + signal.SIGXCPU: _CPU_LIMIT,
-    -signal.SIGXFSZ: _FILE_LIMIT,
-    128 + signal.SIGXFSZ: _FILE_LIMIT,
-}
+#: The kernel's signals for them.
+_LIMITS: dict[int, str] = {signal.SIGXCPU: _CPU_LIMIT, signal.SIGXFSZ: _FILE_LIMIT}
+_RENDERER = re.compile(
+    r"(?i)(error|fail|cannot|could not|unable)[^\r\n]*\b(egl|glfw|opengl|osmesa)\b"
+    r"|\b(egl|glfw|opengl|osmesa)\w*\b[^\r\n]*(error|fail|cannot|could not|unable)"
+)
 #: What to look for in the end of a log, most specific first: pattern → words for the user.
 CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"CUDA out of memory|OutOfMemoryError", re.IGNORECASE), GPU_FULL),
     (
-        re.compile(
-            r"oom-kill|out of memory|exceeded \w+ memory limit|Cannot allocate memory|MemoryError", re.IGNORECASE
-        ),
+        re.compile(r"(?i)oom-kill|out of memory|exceeded \w+ memory limit|Cannot allocate memory|MemoryError"),
         OUT_OF_MEMORY,
     ),
     (_NO_SHARED_MEMORY, "the machine's shared memory (/dev/shm) is full"),
@@ -57,27 +53,16 @@ CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"CPU time limit exceeded"), _CPU_LIMIT),
     (re.compile(r"File size limit exceeded|File too large"), _FILE_LIMIT),
     (re.compile(r"CUDA error|no CUDA-capable device|CUDA driver", re.IGNORECASE), "a CUDA error"),
-    (
-        re.compile(
-            r"(error|fail|cannot|could not|unable)[^\r\n]*\b(egl|glfw|opengl|osmesa)\b"
-            r"|\b(egl|glfw|opengl|osmesa)\w*\b[^\r\n]*(error|fail|cannot|could not|unable)",
-            re.IGNORECASE,
-        ),
-        "the renderer (EGL/OpenGL) failed",
-    ),
+    (_RENDERER, "the renderer (EGL/OpenGL) failed"),
     (re.compile(r"not finite|\bNaN\b", re.IGNORECASE), "a value became NaN"),
 )
 
 _KNOWN_CAUSES = frozenset(words for _, words in CAUSES)
-#: In so many characters of the end a cause is looked for, lines not counted that only say where code stands: what comes
-#: before was survived.
+#: In so many characters of the end a cause is looked for, without lines that only say where code stands.
 LAST_WORDS = 4096
 _WHERE_CODE_STANDS = re.compile(r"^(?:  +(?:File |\S).*|frame #.*|Extension modules: .*)\n", re.MULTILINE)
-#: The part of its time that a program must have used, to be believed that it did something in it.
-ENOUGH = 0.5
-#: What slurmstepd writes into the job's log where slurmctld takes the job from its node without a word before, as one
-#: does that has come back and does not remember that it started it. An OOM killer and a person leave no such line.
-#: And where it says why (slurmstepd_job.c).
+#: What slurmstepd writes into the job's log (slurmstepd_job.c): why it ends a job; and where slurmctld takes the job
+#: from its node, as one does that does not remember starting it. An OOM killer and a person leave no such line.
 _DUE_TO = re.compile(r"slurmstepd[^\n]* CANCELLED AT \S+ DUE TO (TIME LIMIT|PREEMPTION|NODE FAILURE)")
 _WORD_OF = {"TIME LIMIT": "TIMEOUT", "PREEMPTION": "PREEMPTED", "NODE FAILURE": "NODE_FAIL"}
 _KILLED_BY_SLURM = re.compile(r"slurmstepd[^\n]*\*\*\* REASON: ([^\n]+?) \*\*\*")
@@ -93,7 +78,6 @@ _SCHEDULER_WORDS = {
 #: What took a job's node, whether the job could still save or not.
 NODE_TAKEN = frozenset(_SCHEDULER_WORDS[word][1] for word in ("PREEMPTED", "NODE_FAIL"))
 NOTHING_SAVED = "its program exited with code 0 early, and saved nothing: look at `orchestrator logs`"
-#: Of what ended without a record of its own.
 _BEFORE_IT_BEGAN = "it ended before its program started"
 _WITHOUT_A_WORD = "it ended without a message"
 _MISNAMED = "the next job cannot find its checkpoint: a name in checkpoints/ must be the step, in digits only"
@@ -102,7 +86,7 @@ _NOT_AGAIN = "it asked not to run again (exit code 93)"
 DISK_FULL = "it left no message, and the disk is full"
 #: How a crash ended, at the end of its cause.
 _HOW = re.compile(r"(?:exit code|killed by signal) \d+(?=\)?\Z)")
-#: In the last lines of a job: what the run itself lacks, wherever the job goes.
+#: What the run itself lacks, wherever a job goes.
 _LACKED_ANYWHERE = re.compile(
     r"No module named '?(?:anchorleg|orchestrator|trainer|syncd)\b"
     r"|cannot import name .*\bfrom '(?:anchorleg|orchestrator|trainer|syncd)\b"
@@ -110,22 +94,13 @@ _LACKED_ANYWHERE = re.compile(
 )
 #: What a node does not have. Where the controller's machine has it, it may be the node's fault.
 _LACKED_THERE = re.compile(r"there is no .+: set \"python\"|\S could not be started on |can't open file ")
-LAST_LINES = 5
 #: Of the trainer (docs/troubleshooting.md): a config, checkpoints or a combination of both that it cannot use.
 _TRAINERS_OWN = frozenset({2, 3, 4})
 #: Our own reasons to cancel a job for which its node could do nothing. They say how the attempt ended, too.
 LAUNCH_FAILED = "its node failed to start it"
 NEVER_BEGAN = "it ran, but its program never started: slurm.setup, its node or the shared folder on it hangs"
-
-
 #: Of a job whose output files are not there, which the batch system makes before the job's script runs.
 NOT_SEEN_THERE = "it left no file: its node does not see the run's folder"
-
-
-def made_progress(evidence: Evidence) -> bool:
-    """Whether the attempt left a checkpoint beyond where it began, such that a successor finds it."""
-    saved = saved_step(evidence.exit, evidence.progress, evidence.newest_checkpoint)
-    return saved is not None and saved > evidence.start_step
 
 
 def judge(
@@ -136,23 +111,22 @@ def judge(
     stalled_s: float | None = None,
     disk_full: bool = False,
 ) -> tuple[Verdict, str]:
-    """(verdict, cause in plain words) of an attempt whose claimant is gone.
-
-    `submission`: the one that is gone, for our own cancels. `stalled_s`: how long its program had reported nothing
-    new when it was told to end for that; None: it was not. `disk_full`: there is no room for last words.
+    """(verdict, cause in plain words) of an attempt whose claimant is gone. `submission`: the one that is gone, for our
+    own cancels. `stalled_s`: how long its program had reported nothing new when it was told to end for that; None: it
+    was not. `disk_full`: there is no room for last words.
     """
     ended, progress = evidence.exit, evidence.progress
     if ended is not None:
         if ended.superseded_by is not None:
             return Verdict.SUPERSEDED, f"attempt {ended.superseded_by} had taken over"
-        if is_complete(evidence):
+        if evidence.is_complete:
             return Verdict.FINISHED, ""
         if ended.code == DO_NOT_REQUEUE:
             return Verdict.DO_NOT_REQUEUE, cause_in(evidence.log_tail) or _NOT_AGAIN
         if ended.terminated and _word(gone) == "CANCELLED" and not _is_ours(submission):
-            return Verdict.CANCELLED, cancelled_by(gone.raw_state)
+            return Verdict.CANCELLED, _cancelled_by(gone.raw_state)
         if ended.code == 0:
-            if made_progress(evidence):
+            if evidence.made_progress:
                 return Verdict.HANDED_OVER, "it ended before its total"
             words = "it ended with exit code 0 before its total, without a new checkpoint"
             return Verdict.NO_PROGRESS, _not_found(evidence, ended) or words
@@ -160,8 +134,8 @@ def judge(
         if ended.code == HANDED_OVER:
             # Who is asked in the middle of his start-up has nothing to save, and is not to blame.
             asked = ended.asked is not None if progress is None else ended.asked in {ASKED_TO, "SIGTERM"}
-            believed = asked or (progress is None and (ended.time_used or 0.0) >= ENOUGH)
-            if made_progress(evidence) or (believed and not _misnamed(evidence, ended)):
+            believed = asked or (progress is None and (ended.time_used or 0.0) >= 0.5)
+            if evidence.made_progress or (believed and not _misnamed(evidence, ended)):
                 lost = by_slurm is not None and by_slurm[1] in NODE_TAKEN
                 return Verdict.HANDED_OVER, by_slurm[1] if by_slurm is not None and lost else ended.asked or ""
             words = "it asks for another job, but left no new checkpoint"
@@ -175,14 +149,12 @@ def judge(
 
 
 def lacks_a_program(evidence: Evidence) -> bool:
-    """Whether its last words are that its node does not have the interpreter, the program or its script."""
+    """Whether its last words are that its node has no interpreter, program or script."""
     return _LACKED_THERE.search(_last_lines(evidence)) is not None
 
 
 def follows_the_job(evidence: Evidence, *, trainer: bool, lacking: bool) -> bool:
-    """Whether what the attempt ended of would meet its job on every node. `trainer`: its program is ours. `lacking`:
-    one of them is not to be found on the controller's machine either.
-    """
+    """Whether what it ended of would meet its job on every node. `lacking`: the controller's machine lacks it, too."""
     if trainer and evidence.exit is not None and evidence.exit.code in _TRAINERS_OWN:
         return True
     return _LACKED_ANYWHERE.search(_last_lines(evidence)) is not None or (lacking and lacks_a_program(evidence))
@@ -190,7 +162,7 @@ def follows_the_job(evidence: Evidence, *, trainer: bool, lacking: bool) -> bool
 
 def _last_lines(evidence: Evidence) -> str:
     words = evidence.exit.words if evidence.exit is not None else ""
-    return "\n".join([*_last_words(evidence.log_tail).strip().splitlines()[-LAST_LINES:], words])
+    return "\n".join([*_last_words(evidence.log_tail).strip().splitlines()[-5:], words])
 
 
 def _misnamed(evidence: Evidence, ended: Exit) -> str:
@@ -214,7 +186,8 @@ def _crash(ended: Exit, log_tail: str) -> tuple[Verdict, str]:
     if ended.code == -signal.SIGKILL and (by_slurm := _KILLED_BY_SLURM.search(log_tail)):
         return Verdict.NODE_FAILED, f"Slurm killed it: {by_slurm[1]}"
     how = f"killed by signal {-ended.code}" if ended.code < 0 else f"exit code {ended.code}"
-    cause = ended.words or _LIMITS.get(ended.code) or cause_in(log_tail)
+    # A shell whose last command died of a signal ends with 128 more.
+    cause = ended.words or _LIMITS.get(-ended.code if ended.code < 0 else ended.code - 128) or cause_in(log_tail)
     if cause in _ROOM_WORDS:
         return Verdict.NO_ROOM, f"{cause} ({how})"
     # At the walltime Slurm kills program and shim together, and the shim may live long enough to say so.
@@ -230,9 +203,11 @@ def _by_the_scheduler(
     word = _word(gone, evidence.log_tail)
     if word == "CANCELLED":
         if submission is None or not _is_ours(submission):
-            if evidence.claim is None and _was_not_launched(gone):
+            # Slurm would hold the job and say `launch failed requeued held`, but ours may not be requeued: slurmd kills
+            # it. A person's cancel of a waiting job names no node.
+            if evidence.claim is None and gone.node and was_not_launched(gone.raw_state, gone.ran_s):
                 return Verdict.NODE_FAILED, f"{gone.node} could not start it"
-            return Verdict.CANCELLED, cancelled_by(gone.raw_state)
+            return Verdict.CANCELLED, _cancelled_by(gone.raw_state)
         if stalled_s is not None:
             return Verdict.STALLED, _stall_words(stalled_s)
         if submission.cancelled_for in {LAUNCH_FAILED, NEVER_BEGAN}:
@@ -254,7 +229,7 @@ def _by_the_scheduler(
         # A program that ends leaves its shim, which says so. Both are gone, and so is what the scheduler knew.
         began = "it ended" if has_begun else "it never began"
         return Verdict.NODE_FAILED, f"{began}, and no record of its end exists ({gone.proof})"
-    if has_left_nothing(evidence) and not no_room:
+    if evidence.left_nothing and not no_room:
         return Verdict.NODE_FAILED, f"{NOT_SEEN_THERE} ({gone.raw_state or gone.proof})"
     if evidence.claim is None:
         cause = f"{_BEFORE_IT_BEGAN} ({last_words or no_room or gone.raw_state or gone.proof})"
@@ -262,15 +237,6 @@ def _by_the_scheduler(
         cause = last_words or no_room or f"{_WITHOUT_A_WORD} ({gone.raw_state or gone.proof})"
     is_full = last_words in _ROOM_WORDS or no_room == DISK_FULL
     return Verdict.NO_ROOM if is_full else Verdict.CRASHED, cause
-
-
-def _was_not_launched(gone: Gone) -> bool:
-    """Whether a cancel of an unclaimed job was slurmd's own: a Prolog failed, or a folder of the node is unusable.
-
-    Slurm would hold the job and say `launch failed requeued held`, but ours may not be requeued: slurmd kills it. A
-    person's cancel of a waiting job names no node; one of a running job names the person, who is not root.
-    """
-    return bool(gone.node) and was_not_launched(gone.raw_state, gone.ran_s)
 
 
 def _word(gone: Gone, log_tail: str = "") -> str:
@@ -283,8 +249,7 @@ def _is_ours(submission: Submission | None) -> bool:
     return submission is not None and submission.cancelled_at is not None
 
 
-def cancelled_by(raw_state: str) -> str:
-    """Who cancelled, where the history tells (`CANCELLED by 33`)."""
+def _cancelled_by(raw_state: str) -> str:
     who = CANCELLED_BY.search(raw_state)
     return f"cancelled by user {who[1]} (scancel)" if who else "cancelled (scancel)"
 
@@ -314,9 +279,7 @@ def _last_words(log_tail: str) -> str:
 
 
 def told_to_others(verdict: str, cause: str) -> str:
-    """What may be told of a cause to those who may not see a job's output: its last line is the owner's, and may name
-    files. What is left are words of ours.
-    """
+    """Our own words of a cause, for those who may not see a job's output, whose last line may name files."""
     if verdict == Verdict.DO_NOT_REQUEUE:
         return _NOT_AGAIN
     if cause.startswith(_MISNAMED):

@@ -1,11 +1,9 @@
-"""What may be wrong with the place of a run: this machine, its folder, Slurm. The facts, and what they mean. Pure.
-
-`CHECKS` are in the order in which they are shown; Slurm's are written in `slurmchecks`, a probe's in `probechecks`.
-"""
+"""What may be wrong with the place of a run: this machine, its folder, Slurm. The facts, and what they mean. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 
 from anchorleg.disks import DiskQuota
 from anchorleg.findings import Check, Judgement, Judgements, Level, ok, problem, warning
@@ -31,7 +29,6 @@ LOW_FILES = 20_000
 QUOTA_TIGHT = 0.9
 #: An fsync on a busy network folder takes tens of milliseconds; a second delays every decision.
 SLOW_STEP_S = 1.0
-MEMORY_KINDS = frozenset({"tmpfs", "ramfs"})
 #: Which tries a run cannot do without, and what breaks.
 _NEEDED = {
     "mkdir": "nothing can be written there",
@@ -60,19 +57,11 @@ class FolderFacts(Frozen):
     free_files: int | None = None
 
 
-class HostFacts(Frozen):
-    """This machine as a home for a controller."""
-
-    ends_at_logout: bool = False
-    cpu_limit_s: int | None = None
-    in_job: str = ""
-
-
 class LoginFacts(Frozen):
     """Everything gathered on the login node. `slurm` None: the executor is local, and `gpus` are this machine's.
 
     `missing`: (field, path) of the files that the config names and that are not there; `sharing`: what keeps accounts
-    from working together, "found. advice." each.
+    from working together, "found. advice." each. The last three: what becomes of a controller on this machine.
     """
 
     config: RunConfig
@@ -84,7 +73,9 @@ class LoginFacts(Frozen):
     missing: tuple[tuple[str, str], ...] = ()
     sharing: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
-    host: HostFacts = HostFacts()
+    ends_at_logout: bool = False
+    cpu_limit_s: int | None = None
+    in_job: str = ""
 
 
 def _walltime(facts: LoginFacts) -> Judgement:
@@ -121,7 +112,7 @@ def _folder(facts: LoginFacts) -> Judgement:
     if slow := [step for step in told.steps if step.seconds >= SLOW_STEP_S]:
         found = f"{where}: {', '.join(f'{step.name} took {step.seconds:.1f} s' for step in slow)}"
         return warning(found, "saves and hand-overs take longer")
-    if told.kind in MEMORY_KINDS:
+    if told.kind in {"tmpfs", "ramfs"}:
         return warning(f"{where} is this machine's memory, invisible to other nodes", "set run_dir to a shared disk")
     took = max((step.seconds for step in told.steps), default=0.0)
     return ok(f"{where}: rename, link and fsync work, the slowest in {1000 * took:.0f} ms")
@@ -141,22 +132,17 @@ def _space(facts: LoginFacts) -> Judgements:
 
 
 def _quotas(facts: LoginFacts) -> Iterator[Judgement]:
-    return map(_quota, facts.quotas)
-
-
-def _quota(told: DiskQuota) -> Judgement:
-    shares = []
-    if told.limit_bytes:
-        used = f"{sized(told.used_bytes)} of {sized(told.limit_bytes)}"
-        shares.append((told.used_bytes / told.limit_bytes, used))
-    if told.limit_files:
-        shares.append((told.used_files / told.limit_files, f"{told.used_files:,} of {told.limit_files:,} files"))
-    most = max((share for share, _ in shares), default=0.0)
-    found = f"{told.filesystem}: {', '.join(words for _, words in shares) or 'no limit'}"
-    if most < QUOTA_TIGHT:
-        return ok(found)
-    level = Level.PROBLEM if most >= 1 else Level.WARNING
-    return Judgement(level, found, "make room: a job that cannot save loses its training")
+    for told in facts.quotas:
+        shares = []
+        if told.limit_bytes:
+            used = f"{sized(told.used_bytes)} of {sized(told.limit_bytes)}"
+            shares.append((told.used_bytes / told.limit_bytes, used))
+        if told.limit_files:
+            shares.append((told.used_files / told.limit_files, f"{told.used_files:,} of {told.limit_files:,} files"))
+        most = max((share for share, _ in shares), default=0.0)
+        found = f"{told.filesystem}: {', '.join(words for _, words in shares) or 'no limit'}"
+        advice = "make room: a job that cannot save loses its training"
+        yield ok(found) if most < QUOTA_TIGHT else problem(found, advice) if most >= 1 else warning(found, advice)
 
 
 def _python(facts: LoginFacts) -> Judgement:
@@ -185,21 +171,16 @@ def _missing(facts: LoginFacts) -> Iterator[Judgement]:
             yield warning(f"{path} is not there", "every job ends at once if the compute nodes lack it, too")
 
 
-def _other_accounts(facts: LoginFacts) -> Iterator[Judgement]:
-    for words in facts.sharing:
-        yield warning(*_split(words, ". "))
-
-
 def _host(facts: LoginFacts) -> Iterator[Judgement]:
-    told, advice = facts.host, "run `orchestrator tick` from a crontab: every tick is a new process"
-    if told.in_job:
-        found = f"this is inside Slurm job {told.in_job}; a controller here ends with it"
+    advice = "run `orchestrator tick` from a crontab: every tick is a new process"
+    if facts.in_job:
+        found = f"this is inside Slurm job {facts.in_job}; a controller here ends with it"
         yield warning(found, "start it on a login node")
-    if told.ends_at_logout:
+    if facts.ends_at_logout:
         found = "systemd ends your processes at logout here (KillUserProcesses=yes, no lingering)"
         yield warning(found, f"run `loginctl enable-linger` once, or {advice}")
-    if told.cpu_limit_s is not None:
-        found = f"a process here may use {told.cpu_limit_s} s of CPU; a controller needs some minutes a day"
+    if facts.cpu_limit_s is not None:
+        found = f"a process here may use {facts.cpu_limit_s} s of CPU; a controller needs some minutes a day"
         yield warning(found, advice)
 
 
@@ -209,20 +190,16 @@ def _split(words: str, mark: str) -> tuple[str, str]:
     return found, advice.rstrip(".")
 
 
-def _of_slurm(name: str, judge: Callable[[RunConfig, slurmchecks.SlurmFacts], Judgements]) -> Check[LoginFacts]:
-    """A check where the executor is Slurm; only the first one where Slurm could not be asked."""
-    always = name == slurmchecks.CHECKS[0][0]
-    return Check(
-        name,
-        lambda facts: (
-            judge(facts.config, facts.slurm) if facts.slurm is not None and (always or facts.slurm.is_up) else None
-        ),
-    )
+def _of_slurm(judge: slurmchecks.Judge, facts: LoginFacts) -> Judgements:
+    """Where the executor is Slurm; only whether it answers where it could not be asked."""
+    if facts.slurm is None or not (facts.slurm.is_up or judge is slurmchecks.slurmctld):
+        return None
+    return judge(facts.config, facts.slurm)
 
 
 CHECKS: tuple[Check[LoginFacts], ...] = (
     Check("walltime", _walltime),
-    *(_of_slurm(name, judge) for name, judge in slurmchecks.CHECKS),
+    *(Check(name, partial(_of_slurm, judge)) for name, judge in slurmchecks.CHECKS),
     Check("GPUs asked for", lambda facts: idle_gpus(facts.config)),
     Check("GPUs here", _gpus_here),
     Check("folder", _folder),
@@ -230,6 +207,6 @@ CHECKS: tuple[Check[LoginFacts], ...] = (
     Check("quota", _quotas),
     Check("python", _python),
     Check("programs", _missing),
-    Check("other accounts", _other_accounts),
+    Check("other accounts", lambda facts: (warning(*_split(words, ". ")) for words in facts.sharing)),
     Check("host", _host),
 )

@@ -1,7 +1,4 @@
-"""Gathers the facts for `doctor` on the login node: texts and answers, and a try of what a run does in its folder.
-
-Everything that it asks has a time limit; nothing that it makes stays.
-"""
+"""Gathers the facts for `doctor` on the login node. All that it asks has a time limit; nothing that it makes stays."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ import os
 import resource
 import secrets
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,10 +15,10 @@ from pathlib import Path
 from anchorleg.disks import filesystem_of, free_room, nearest_folder, parse_quota, printed
 from anchorleg.files import write_bytes
 from anchorleg.places import user_path
-from orchestrator.config import RunConfig, check_walltime
-from orchestrator.doctor.checks import FolderFacts, HostFacts, LoginFacts, Try
+from orchestrator.config import RunConfig
+from orchestrator.doctor.checks import FolderFacts, LoginFacts, Try
 from orchestrator.doctor.slurmchecks import SlurmFacts
-from orchestrator.errors import AnchorlegError, ConfigError
+from orchestrator.errors import AnchorlegError
 from orchestrator.executors.local import visible_gpus
 from orchestrator.executors.site import QUESTION_TIMEOUT_S, Site, SubmitCheck
 from orchestrator.executors.slurm import SlurmExecutor
@@ -31,11 +29,6 @@ from orchestrator.run.starting import commands_of, missing_script, python_facts
 
 #: `orchestrator` uses these; sacct may be missing (a site without history is a supported one).
 COMMANDS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo")
-#: systemd's own word on whether it ends a user's processes at logout; `b true` where it does (busctl(1)).
-LOGIND = (
-    "busctl", "get-property", "org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager",
-    "KillUserProcesses",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -52,36 +45,22 @@ class Subject:
 
 def subject_of(config: RunConfig, config_path: Path, environ: Mapping[str, str]) -> Subject:
     """A config that has no run yet."""
-    try:
-        executor = pick_executor(config, environ)
-    except ConfigError:
-        executor = "slurm"  # asked for, and not here: one of the findings
-    return Subject(
-        config=config,
-        config_path=config_path,
-        run_dir=run_dir_of(config, config_path),
-        env=kept_environment(environ, executor),
-        executor=executor,
-        python=compute_python(config, config_path),
-    )
+    # Where Slurm is asked for and not here, that is one of the findings.
+    executor = "slurm" if config.executor == "slurm" else pick_executor(config, environ)
+    run_dir, env = run_dir_of(config, config_path), kept_environment(environ, executor)
+    return Subject(config, config_path, run_dir, env, executor, compute_python(config, config_path))
 
 
 def subject_of_run(run_dir: RunDir) -> Subject:
     """A run that was begun, with what it recorded. Errors: UnknownRun, RunFolderError."""
     run = load_run(run_dir)
-    return Subject(
-        config=run.config,
-        config_path=Path(run.config_path),
-        run_dir=run_dir,
-        env=run.env,
-        executor=run.executor,
-        python=run.python,
-    )
+    return Subject(run.config, Path(run.config_path), run_dir, run.env, run.executor, run.python)
 
 
 def gather(subject: Subject) -> LoginFacts:
     """Everything but the probe. Raises nothing for what does not work."""
     on_slurm = subject.executor == "slurm"
+    cpu_s, _ = resource.getrlimit(resource.RLIMIT_CPU)
     return LoginFacts(
         config=subject.config,
         executor=subject.executor,
@@ -90,17 +69,12 @@ def gather(subject: Subject) -> LoginFacts:
         slurm=slurm_facts(subject) if on_slurm else None,
         python=python_facts(subject.python, subject.env),
         missing=tuple(dict.fromkeys(_missing(subject))),  # what several slots lack is said once
-        sharing=_sharing(subject),
+        sharing=tuple(troubles(subject.run_dir)),
         gpus=() if on_slurm else visible_gpus(subject.env),
-        host=host_facts(subject.env),
+        ends_at_logout=_ends_at_logout(subject.env),
+        cpu_limit_s=None if cpu_s == resource.RLIM_INFINITY else cpu_s,
+        in_job=os.environ.get("SLURM_JOB_ID", ""),
     )
-
-
-def _sharing(subject: Subject) -> tuple[str, ...]:
-    try:
-        return tuple(troubles(subject.run_dir))
-    except (AnchorlegError, OSError) as error:
-        return (str(error),)
 
 
 def _missing(subject: Subject) -> Iterator[tuple[str, str]]:
@@ -137,39 +111,30 @@ def slurm_facts(subject: Subject) -> SlurmFacts:
     return SlurmFacts(
         partitions=offered.error if offered.error is not None else offered.rows,
         limits=site.limits(wanted.account, wanted.partition, wanted.qos),
-        trial=trial(site, subject),
+        trial=_submit_check(site, subject),
         queue_error=executor.poll().error or "",
     )
 
 
-def trial(site: Site, subject: Subject) -> SubmitCheck | None:
-    """The very script of slot 0, before Slurm's own eyes. None where it cannot be rendered (another check says why)."""
-    place = nearest_folder(subject.run_dir.path) / f".doctor-{secrets.token_hex(4)}"
+def _submit_check(site: Site, subject: Subject) -> SubmitCheck | None:
+    """Of the very script of slot 0; None where it cannot be rendered (another check says why)."""
+    parent = nearest_folder(subject.run_dir.path)
     try:
-        check_walltime(subject.config, "slurm")
         text = rendered(subject.config, subject.config_path, 0, dict(subject.env))
-        place.mkdir()
+        with tempfile.TemporaryDirectory(prefix=".doctor-", dir=parent, ignore_cleanup_errors=True) as place:
+            script = Path(place, "job.sh")
+            script.write_text(text)
+            return site.would_take(script)
     except (AnchorlegError, OSError):
         return None
-    try:
-        (place / "job.sh").write_text(text)
-        return site.would_take(place / "job.sh")
-    except OSError:
-        return None
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
 
 
-def host_facts(env: Mapping[str, str]) -> HostFacts:
-    """What this machine does to processes that stay after a logout, and for how long."""
-    cpu_s, _ = resource.getrlimit(resource.RLIMIT_CPU)
-    kills = printed(*LOGIND, env=env).strip() == "b true"
+def _ends_at_logout(env: Mapping[str, str]) -> bool:
+    """Whether systemd ends a user's processes then, by its own word: `b true` (busctl(1))."""
+    logind = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager")
+    kills = printed("busctl", "get-property", *logind, "KillUserProcesses", env=env).strip() == "b true"
     asked = ("loginctl", "show-user", str(os.getuid()), "--property=Linger", "--value")
-    return HostFacts(
-        ends_at_logout=kills and printed(*asked, env=env).strip() != "yes",
-        cpu_limit_s=None if cpu_s == resource.RLIM_INFINITY else cpu_s,
-        in_job=os.environ.get("SLURM_JOB_ID", ""),
-    )
+    return kills and printed(*asked, env=env).strip() != "yes"
 
 
 def try_folder(path: Path) -> FolderFacts:

@@ -1,8 +1,7 @@
 """The probe: a job that tries on a compute node what a run will need there, and writes down what it saw.
 
-Started as ``python -X utf8 -P -S -m orchestrator.doctor.probe`` in its folder, which holds `probe.json` (see
-`orchestrator.doctor.probing`). It rewrites `report.json` after every look, so that a probe that is killed has still
-said what it knew. It ends as soon as it has looked at everything and the signal has come. Standard library only.
+`orchestrator.doctor.probing` starts it in its folder, which holds `probe.json`. It rewrites `report.json` after every
+look, so that a probe that is killed has said what it knew, and ends when the signal has come. Standard library only.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from anchorleg.files import write_json
@@ -30,7 +28,7 @@ QUESTION_TIMEOUT_S = 15.0
 LOAD_TIMEOUT_S = 60.0
 #: With less left than this no new look is begun: the report must be complete before the walltime.
 RESERVE_S = 12.0
-#: What is looked at, in this order, each by the method of its name; a report has a part for each.
+#: Looks in their order: each has a method and, in the report, a part of its name.
 LOOKS = ("end", "slurm", "gpu", "container", "program", "cuda")
 #: What the trainer loads.
 PACKAGES = ("torch", "numpy", "metaworld", "mujoco", "gymnasium", "safetensors")
@@ -64,7 +62,7 @@ class Probe:
         self.spec = spec
         self.environ = environ
         self.ends_at = time.time() + spec["limit_s"]
-        self.heard: dict[str, float] = {}
+        self.heard: dict[str, float] = {}  # when each kind of signal came first
         self.report: dict[str, Any] = {
             "started_at": time.time(),
             "host": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
@@ -73,34 +71,27 @@ class Probe:
             "errors": {},
         }
 
-    def on_signal(self, number: int, _frame: FrameType | None) -> None:
-        """Remember when each kind came first."""
-        self.heard.setdefault(signal.Signals(number).name, time.time())
-
     def run(self) -> None:
         """Look at everything, wait for the signal, say that all was said."""
         for number in (signal.SIGUSR2, signal.SIGTERM):
-            signal.signal(number, self.on_signal)
+            signal.signal(number, lambda kind, _frame: self.heard.setdefault(signal.Signals(kind).name, time.time()))
         for name in LOOKS:
             if self.ends_at - time.time() < RESERVE_S or "SIGTERM" in self.heard:
                 self.report["errors"][name] = "there was no time left for this check"
                 continue
-            self.save(looking=name)
+            self._save(looking=name)
             try:
                 self.report[name] = getattr(self, name)()
             except (OSError, ValueError, subprocess.SubprocessError) as error:
                 self.report["errors"][name] = str(error) or type(error).__name__
-        self.save(looking="")
+        self._save(looking="")
         while time.time() < self.ends_at and not self.heard:
             time.sleep(POLL_S)
-        self.save(done=True)
+        self._save(done=True)
 
-    def save(self, **told: Any) -> None:
-        """Rewrite the report."""
+    def _save(self, **told: Any) -> None:
         self.report |= told
         write_json(self.folder / "report.json", self.report)
-
-    # --- looks ----------------------------------------------------------------------------------------------------
 
     def end(self) -> dict[str, Any]:
         """When the job will be killed, as far as the scheduler says it."""
@@ -130,23 +121,25 @@ class Probe:
         if not self.spec.get("container"):
             return None
         # A program of one's own may need no Python, or one that is too old for ours.
-        answer = self.inside(["true"]) if self.spec["own_program"] else self.run_python(["-c", ""])
+        answer = self.inside(["true"] if self.spec["own_program"] else [self.spec["program_python"], "-P", "-c", ""])
         return {"works": answer["code"] == 0, "words": answer["err"]}
 
     def program(self) -> dict[str, Any]:
         """What the program's Python has."""
-        return last_json(self.run_python(["-c", _VERSIONS]))
+        return self._python_says(_VERSIONS)
 
     def cuda(self) -> dict[str, Any] | None:
         """Whether torch can multiply on the GPU. None: there is no torch."""
         has_torch = self.report.get("program", {}).get("packages", {}).get("torch")
-        return last_json(self.run_python(["-c", _CUDA])) if has_torch else None
+        return self._python_says(_CUDA) if has_torch else None
 
-    # --- inside ---------------------------------------------------------------------------------------------------
-
-    def run_python(self, words: list[str]) -> dict[str, Any]:
-        """Run the program's Python, in its image where there is one."""
-        return self.inside([self.spec["program_python"], "-P", *words])
+    def _python_says(self, code: str) -> dict[str, Any]:
+        """The object that `code` prints last in the program's Python. Errors: ValueError with its complaint."""
+        answer = self.inside([self.spec["program_python"], "-P", "-c", code])
+        lines = [line for line in answer["out"].splitlines() if line.startswith("{")]
+        if answer["code"] != 0 or not lines:
+            raise ValueError(answer["err"] or f"ended with {answer['code']}")
+        return dict(json.loads(lines[-1]))
 
     def inside(self, command: list[str]) -> dict[str, Any]:
         """Run a command in the program's image, where there is one."""
@@ -183,14 +176,6 @@ class Probe:
                 texts.append(file.read().decode(errors="replace"))
         complaint = next((line for line in reversed(texts[1].splitlines()) if line.strip()), "")
         return {"code": code, "out": texts[0], "err": complaint.strip()[:300]}
-
-
-def last_json(answer: dict[str, Any]) -> dict[str, Any]:
-    """The object that a program printed last. Errors: ValueError with its complaint."""
-    lines = [line for line in answer["out"].splitlines() if line.startswith("{")]
-    if answer["code"] != 0 or not lines:
-        raise ValueError(answer["err"] or f"ended with {answer['code']}")
-    return dict(json.loads(lines[-1]))
 
 
 if __name__ == "__main__":

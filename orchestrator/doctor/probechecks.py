@@ -1,7 +1,4 @@
-"""What a probe says of its node, and of what the run's program finds there. Pure.
-
-A report is another machine's word: every field may be missing.
-"""
+"""What a probe says of its node, and of what the run's program finds there: of a report each field may be missing."""
 
 from __future__ import annotations
 
@@ -13,6 +10,7 @@ from typing import Any
 from anchorleg.findings import Check, Judgement, Judgements, ok, problem, warning
 from anchorleg.words import sized
 from orchestrator.config import EARLY_SIGNAL_S, RunConfig
+from orchestrator.doctor.probe import PACKAGES
 from orchestrator.doctor.probing import ProbeResult
 from orchestrator.executors.base import SubmitRefused
 from orchestrator.executors.slurm_text import read_submission
@@ -20,10 +18,6 @@ from orchestrator.notation import format_duration
 
 #: Slurm looks at its jobs' ends every 30 s, and start and end are told in whole seconds.
 SIGNAL_SLACK_S = 5.0
-#: Without these the trainer does not start.
-TRAINER_NEEDS = ("torch", "numpy", "metaworld", "mujoco", "gymnasium", "safetensors")
-
-Report = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -34,7 +28,7 @@ class Probed:
     executor: str
     result: ProbeResult
 
-    def told(self, *names: str) -> Report:
+    def told(self, *names: str) -> Mapping[str, Any]:
         """A part of the job's report, by the names that lead to it; empty where there is none."""
         found: Any = self.result.report
         for name in names:
@@ -47,8 +41,7 @@ def _probe(probed: Probed) -> Iterator[Judgement]:
     if result.error:
         last = next((line for line in reversed(result.output.splitlines()) if line.strip()), "")
         found = result.error + (f"; its last output: {last}" if last else "")
-        waited = "waited" in found
-        yield problem(found, "check what it waited for" if waited else "correct that, and probe again")
+        yield problem(found, "check what it waited for" if "waited" in found else "correct that, and probe again")
     elif result.report:
         waits = f" after {format_duration(result.pending_s)} in the queue" if result.pending_s is not None else ""
         yield ok(f"job {result.job_id} ran on {result.report.get('host', '?')}{waits}")
@@ -68,8 +61,7 @@ def _signal(probed: Probed) -> Judgements:
         lead_s = probed.config.lead_seconds + math.ceil(result.lead_s - early_s)
         return warning(found, f"set lead_seconds to {lead_s}, so that saves have enough time", {"lead_seconds": lead_s})
     if early_s > result.lead_s + EARLY_SIGNAL_S + SIGNAL_SLACK_S:
-        advice = f"more than Slurm's {EARLY_SIGNAL_S} s: each job ends earlier by as much"
-        return warning(found, advice)
+        return warning(found, f"more than Slurm's {EARLY_SIGNAL_S} s: each job ends earlier by as much")
     return ok(found + (f"; Slurm may be {EARLY_SIGNAL_S} s early" if probed.executor == "slurm" else ""))
 
 
@@ -104,7 +96,7 @@ def _program(probed: Probed) -> Judgements:
     program, packages = probed.told("program"), probed.told("program", "packages")
     if not program:
         return None
-    missing = [name for name in TRAINER_NEEDS if not packages.get(name)]
+    missing = [name for name in PACKAGES if not packages.get(name)]
     there = ", ".join(f"{name} {version}" for name, version in packages.items() if version)
     found = f"Python {program.get('python')}" + (f" with {there}" if there else "")
     if not missing or probed.config.command is not None:
@@ -117,12 +109,13 @@ def _driver(probed: Probed) -> Judgements:
     gpu, wanted = probed.told("gpu"), probed.config.slurm.gpus
     if not gpu:
         return None
-    rows, advice = [str(row) for row in gpu.get("devices") or []], "check slurm.gpus and the partition"
+    rows = [str(row) for row in gpu.get("devices") or []]
     newest = f"; its driver runs CUDA {gpu['cuda']} and older" if gpu.get("cuda") else ""
     found = "; ".join(rows) + newest if rows else f"no GPU: {gpu.get('words')}"
     if len(rows) >= wanted or probed.executor != "slurm":
         return ok(found)
-    return warning(f"slurm.gpus asks for {wanted}, and the driver shows {len(rows)}: {found}", advice)
+    found = f"slurm.gpus asks for {wanted}, and the driver shows {len(rows)}: {found}"
+    return warning(found, "check slurm.gpus and the partition")
 
 
 def _torch(probed: Probed) -> Judgements:
@@ -153,20 +146,15 @@ def _why_unseen(probed: Probed) -> str:
     """What to do where the driver shows a GPU and a torch with CUDA does not see it."""
     driver, container = probed.told("gpu").get("cuda"), probed.config.container
     if driver and _major(probed.told("cuda").get("built_for")) > _major(driver):
-        return (
-            f"this driver runs CUDA {driver} at most: choose a node with a newer driver, or a torch for CUDA {driver}"
-        )
+        newer = f"choose a node with a newer driver, or a torch for CUDA {driver}"
+        return f"this driver runs CUDA {driver} at most: {newer}"
     if container is None:
         return "check CUDA_VISIBLE_DEVICES in slurm.setup, and `python -c 'import torch; torch.zeros(1).cuda()'` there"
     if container.runtime == "ch-run":
-        return (
-            "charliecloud brings the driver in once, into the image: `ch-fromhost --nvidia IMAGE` on a node with a GPU"
-        )
-    ways = {
-        "podman": "`podman run --device=nvidia.com/gpu=all IMAGE nvidia-smi`",
-        "pyxis": "`srun --gpus=1 --container-image=IMAGE nvidia-smi`",
-    }
-    return f"{ways.get(container.runtime, f'`{container.runtime} exec --nv IMAGE nvidia-smi`')} shows why"
+        once = "charliecloud brings the driver in once, into the image"
+        return f"{once}: `ch-fromhost --nvidia IMAGE` on a node with a GPU"
+    ways = {"podman": "podman run --device=nvidia.com/gpu=all IMAGE", "pyxis": "srun --gpus=1 --container-image=IMAGE"}
+    return f"`{ways.get(container.runtime, f'{container.runtime} exec --nv IMAGE')} nvidia-smi` shows why"
 
 
 def _major(version: object) -> int:

@@ -8,10 +8,9 @@ import secrets
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from anchorleg.disks import nearest_folder
@@ -29,12 +28,10 @@ from orchestrator.run.submission import job_script
 LONGEST_S = 180
 #: Slurm signals up to a minute early: with this much before it, an early signal still finds the job alive.
 BEFORE_SIGNAL_S = 60
-#: Slurm counts walltimes in minutes.
-MINUTE_S = 60
-#: The probe loads torch and draws one picture; more memory would only make it wait longer.
+#: Enough to load torch and multiply on a GPU; more would only make it wait longer.
 ENOUGH_MEMORY_MB = 4096
 ENOUGH_CPUS = 2
-#: A file is looked for this often, and the queue.
+#: The report is looked for this often, and the queue.
 LOOK_S = 0.1
 QUEUE_S = 5.0
 #: A report may become visible this long after the job has left the queue (attribute caches of NFS keep 60 s).
@@ -43,10 +40,6 @@ VISIBLE_WITHIN_S = 75.0
 LAST_FILE_WITHIN_S = 5.0
 #: A job that ends is gone from the queue within some seconds; our waiting for it is politeness only.
 LEAVES_WITHIN_S = 10.0
-OUTPUT_CHARS = 2000
-
-#: Told what is happening.
-Say = Callable[[str], None]
 
 
 @dataclass
@@ -62,23 +55,17 @@ class ProbeResult:
     output: str = ""
 
 
-def times_of(config: RunConfig, executor: str, longest_s: int | None) -> tuple[int, int]:
-    """(walltime, lead) of the probe in seconds. `longest_s`: the partition's limit, None for none.
+def probe_config(config: RunConfig, executor: str, longest_s: int | None) -> RunConfig:
+    """The config's own place in the cluster, with a short and small job. `longest_s`: the site's limit, None for none.
 
-    A local job is signalled to the second, so its lead leaves ten seconds only.
+    Without a memory request the site's default goes by the CPUs, so they stay.
     """
-    if executor != "slurm":
-        return LONGEST_S, LONGEST_S - 10
-    limit_s = min(LONGEST_S, config.slurm.time_limit, longest_s or LONGEST_S)
-    limit_s = max(MINUTE_S, limit_s // MINUTE_S * MINUTE_S)
-    return limit_s, limit_s - BEFORE_SIGNAL_S if limit_s > BEFORE_SIGNAL_S else limit_s // 3
-
-
-def probe_config(config: RunConfig, limit_s: int, lead_s: int) -> RunConfig:
-    """The config's own place in the cluster, with a small job. Without a memory request the site's default goes by
-    the CPUs, so they stay.
-    """
-    slurm = config.slurm
+    limit_s, slurm = LONGEST_S, config.slurm
+    lead_s = limit_s - 10  # a local job is signalled to the second
+    if executor == "slurm":
+        limit_s = min(LONGEST_S, slurm.time_limit, longest_s or LONGEST_S)
+        limit_s = max(60, limit_s // 60 * 60)  # Slurm counts walltimes in minutes
+        lead_s = limit_s - BEFORE_SIGNAL_S if limit_s > BEFORE_SIGNAL_S else limit_s // 3
     small: dict[str, Any] = {"time_limit": limit_s}
     if slurm.mem is not None:
         small |= {"cpus_per_task": min(ENOUGH_CPUS, slurm.cpus_per_task)}
@@ -87,35 +74,33 @@ def probe_config(config: RunConfig, limit_s: int, lead_s: int) -> RunConfig:
     return config.model_copy(update={"lead_seconds": lead_s, "slurm": slurm.model_copy(update=small)})
 
 
-def send_probe(subject: Subject, *, wait_s: float, say: Say, longest_s: int | None = None) -> ProbeResult:
+def send_probe(subject: Subject, *, wait_s: float, say: Callable[[str], None], longest_s: int | None) -> ProbeResult:
     """Submit the probe and follow it to its end. `wait_s`: how long it may wait in the queue.
 
     Whatever happens, Ctrl-C and SIGTERM included, the job is cancelled unless it has ended, and its folder removed.
     """
-    limit_s, lead_s = times_of(subject.config, subject.executor, longest_s)
-    result = ProbeResult(limit_s=limit_s, lead_s=lead_s)
-    parent = nearest_folder(subject.run_dir.path.parent)
-    folder = parent / f".probe-{secrets.token_hex(4)}"
+    config = probe_config(subject.config, subject.executor, longest_s)
+    result = ProbeResult(config.slurm.time_limit, config.lead_seconds)
+    folder = nearest_folder(subject.run_dir.path.parent) / f".probe-{secrets.token_hex(4)}"
     try:
-        request = _make_folder(subject, folder, limit_s, lead_s)
+        request = _make_folder(subject, config, folder)
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
-        result.error = f"the probe's folder cannot be made in {parent}: {error}"
+        result.error = f"the probe's folder cannot be made in {folder.parent}: {error}"
         return result
     jobs, env = folder / "jobs", dict(subject.env)
     on_slurm = subject.executor == "slurm"
-    executor = (
-        SlurmExecutor(jobs, env, clusters=subject.config.slurm.clusters) if on_slurm else LocalExecutor(jobs, env)
-    )
+    executor = SlurmExecutor(jobs, env, clusters=config.slurm.clusters) if on_slurm else LocalExecutor(jobs, env)
     pursuit = Pursuit(executor, Path(request.job_dir), result, wait_s, say)
-    with _terminated_is_interrupted():
-        try:
-            result.error = pursuit.follow(request)
-            result.output = output_of(pursuit.job_dir) if result.error else ""
-            return result
-        finally:
-            pursuit.end()
-            shutil.rmtree(folder, ignore_errors=True)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt
+    try:
+        result.error = pursuit.follow(request)
+        result.output = _output_of(pursuit.job_dir) if result.error else ""
+        return result
+    finally:
+        pursuit.end()
+        shutil.rmtree(folder, ignore_errors=True)
+        signal.signal(signal.SIGTERM, before)
 
 
 @dataclass
@@ -126,7 +111,7 @@ class Pursuit:
     job_dir: Path
     result: ProbeResult
     wait_s: float
-    say: Say
+    say: Callable[[str], None]
     visible_within_s: float = VISIBLE_WITHIN_S
     row: JobRow | None = None
     over: bool = False
@@ -158,11 +143,13 @@ class Pursuit:
                 next_poll_at = now + QUEUE_S
                 self._poll()
                 gone_at = (gone_at or now) if self.over else None
-            if gone_at is not None and now - gone_at > self._patience_s():
+            if gone_at is not None:
                 state = self.row.raw_state if self.row is not None else "out of the queue"
-                if not told.report and not output_of(self.job_dir):
+                in_sight = bool(told.report or _output_of(self.job_dir))
+                if in_sight and now - gone_at > LAST_FILE_WITHIN_S:
+                    return f"the job ended ({state}) before all checks were done"
+                if now - gone_at > self.visible_within_s:
                     return f"the job ended ({state}) and left no file here: check that the nodes see {self.job_dir}"
-                return f"the job ended ({state}) before all checks were done"
             running = bool(told.report) or (self.row is not None and self.row.state is not JobState.PENDING)
             if not running and waited_s > self.wait_s:
                 reason = (self.row.reason or self.row.raw_state) if self.row is not None else "never in the queue"
@@ -182,11 +169,6 @@ class Pursuit:
             self._poll()
             time.sleep(10 * LOOK_S)
 
-    def _patience_s(self) -> float:
-        """How long the report of a job that has ended may still take to show."""
-        in_sight = bool(self.result.report) or bool(output_of(self.job_dir))
-        return LAST_FILE_WITHIN_S if in_sight else self.visible_within_s
-
     def _poll(self) -> None:
         poll = self.executor.poll()
         if poll.error is not None:
@@ -194,23 +176,21 @@ class Pursuit:
         row = next((row for row in poll.rows if row.work_dir == str(self.job_dir)), None)
         self.row = row or self.row
         self.result.job_id = self.result.job_id or (row.job_id if row else "")
-        # A job that was just accepted may be missing once.
-        self.unseen = 0 if row is not None else self.unseen + 1
+        self.unseen = 0 if row is not None else self.unseen + 1  # a job that was just accepted may be missing once
         self.over = (row is not None and row.state is JobState.ENDED) or self.unseen > 1
 
 
-def output_of(job_dir: Path) -> str:
-    """The end of what the job printed."""
+def _output_of(job_dir: Path) -> str:
     texts = []
     for path in sorted(job_dir.glob("job-*.*")):
         with contextlib.suppress(OSError):
             texts.append(path.read_text(errors="replace"))
-    return "".join(texts)[-OUTPUT_CHARS:]
+    return "".join(texts)[-2000:]
 
 
-def _make_folder(subject: Subject, folder: Path, limit_s: int, lead_s: int) -> JobRequest:
+def _make_folder(subject: Subject, config: RunConfig, folder: Path) -> JobRequest:
     """A job's folder and script as `start` makes them, but for the program that the script ends with."""
-    config = probe_config(subject.config, limit_s, lead_s)
+    limit_s, lead_s = config.slurm.time_limit, config.lead_seconds
     job_dir = folder / "jobs" / "probe"
     job_dir.mkdir(parents=True)
     code_dir = folder / "code" / fix_code(folder / "code")
@@ -230,17 +210,3 @@ def _make_folder(subject: Subject, folder: Path, limit_s: int, lead_s: int) -> J
     before, _, after = text.rpartition(" -m orchestrator.shim")
     write_bytes(job_dir / "job.sh", os.fsencode(f"{before} -m orchestrator.doctor.probe{after}"))
     return JobRequest(job_dir=str(job_dir), script=str(job_dir / "job.sh"), gpus=config.slurm.gpus)
-
-
-@contextlib.contextmanager
-def _terminated_is_interrupted() -> Iterator[None]:
-    """A SIGTERM ends us as Ctrl-C does: with the job cancelled."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -13,9 +13,6 @@ from orchestrator.executors.site import SiteLimits, SubmitCheck
 from orchestrator.executors.slurm_text import Partition
 from orchestrator.notation import format_duration
 
-#: What every command says where there is neither a slurm.conf nor a DNS record of a slurmctld.
-NOT_CONFIGURED = "configuration source"
-
 
 class SlurmFacts(Frozen):
     """What Slurm said. `conf_missing`: what SLURM_CONF names in vain; `commands_missing`: what is not on PATH; `down`:
@@ -37,43 +34,39 @@ class SlurmFacts(Frozen):
         return not (self.conf_missing or self.commands_missing or self.down)
 
 
-def _slurmctld(_config: RunConfig, slurm: SlurmFacts) -> Judgement:
+Judge = Callable[[RunConfig, SlurmFacts], Judgements]
+
+
+def slurmctld(_config: RunConfig, slurm: SlurmFacts) -> Judgement:
+    """Whether Slurm can be asked: only then the other checks can judge."""
     if slurm.conf_missing:
         found = f"SLURM_CONF names {slurm.conf_missing}, which does not exist"
         return problem(found, "set SLURM_CONF to the site's file, or unset it")
     if slurm.commands_missing:
         found = f"not on PATH: {', '.join(slurm.commands_missing)}"
         return problem(found, "run this on a login node, or load Slurm's module first")
-    if NOT_CONFIGURED in slurm.down:
+    if "configuration source" in slurm.down:  # neither a slurm.conf nor a DNS record of a slurmctld
         found = "Slurm's commands are here, but no slurm.conf says which cluster this is"
         return problem(found, 'run this on a login node, set SLURM_CONF, or set executor to "local"')
     if slurm.down:
         return problem(f"does not answer: {slurm.down}", "wait for the site; no run loses anything")
     if slurm.queue_error:
-        return problem(
-            f"the queue cannot be read: {slurm.queue_error}",
-            "a run would see none of its jobs: check `type squeue` here",
-        )
+        found = f"the queue cannot be read: {slurm.queue_error}"
+        return problem(found, "a run would see none of its jobs: check `type squeue` here")
     return ok("it answers")
 
 
-def chosen(config: RunConfig, offered: tuple[Partition, ...]) -> tuple[Partition, ...]:
-    """The partitions that the config means: by name, several with commas between, else the default one."""
-    name = config.slurm.partition
-    if name is None:
-        return tuple(row for row in offered if row.is_default)
-    return tuple(row for row in offered if row.name in name.split(","))
+def _chosen(config: RunConfig, offered: tuple[Partition, ...]) -> tuple[Partition, ...]:
+    names = config.slurm.partition.split(",") if config.slurm.partition is not None else None
+    return tuple(row for row in offered if (row.is_default if names is None else row.name in names))
 
 
 def walltime_allowed_s(config: RunConfig, slurm: SlurmFacts) -> int | None:
-    """What partition, account and QOS allow a job at most; None where there is no limit, or none told. Of several
-    partitions a job waits for one that fits and allows it.
-    """
-    rows = () if isinstance(slurm.partitions, str) else chosen(config, slurm.partitions)
+    """At most, by partitions (a job waits for one that fits), account and QOS; None: no limit, or none told."""
+    rows = () if isinstance(slurm.partitions, str) else _chosen(config, slurm.partitions)
     rows = tuple(row for row in rows if row.is_up and sum(row.gpus.values()) >= config.slurm.gpus) or rows
-    limits = [row.time_limit_s for row in rows]
-    told = [limit for limit in limits if limit is not None]
-    of_partition = max(told) if told and len(told) == len(limits) else None
+    told = [row.time_limit_s for row in rows if row.time_limit_s is not None]
+    of_partition = max(told) if told and len(told) == len(rows) else None
     return min((wall for wall in (of_partition, slurm.limits.wall_s) if wall is not None), default=None)
 
 
@@ -85,30 +78,23 @@ def _shorter(config: RunConfig, slurm: SlurmFacts) -> dict[str, Any]:
 
 
 def partition(config: RunConfig, slurm: SlurmFacts, *, lasting: bool = False) -> Iterator[Judgement]:
-    """Of each place where jobs may start. `lasting`: without what passes by waiting, or what a QOS may allow after
-    all.
-    """
+    """Of each place where jobs may start. `lasting`: without what passes by waiting, or what a QOS may allow."""
     for place in config.slurm.places:
-        yield from _partition(config.model_copy(update={"slurm": place}), slurm, lasting=lasting)
-
-
-def _partition(config: RunConfig, slurm: SlurmFacts, *, lasting: bool) -> Iterator[Judgement]:
-    name, offered = config.slurm.partition, slurm.partitions
-    if isinstance(offered, str):
-        advice = "run this again later; sbatch checks the partition, too"
-        yield warning(f"sinfo does not answer: {offered}", advice)
-        return
-    names = ", ".join(row.name for row in offered) or "none"
-    if missing := sorted(set(name.split(",") if name else ()) - {row.name for row in offered}):
-        what = " and ".join(f'"{one}"' for one in missing)
-        found = f"{what} {'does' if len(missing) == 1 else 'do'} not exist"
-        yield problem(found, f"set slurm.partition to one of: {names}")
-    judged = [(row, list(_unfit(config, slurm, row, offered, lasting=lasting))) for row in chosen(config, offered)]
-    if not judged and not name:
-        advice = f"set slurm.partition to one of these, or let the site choose: {names}"
-        yield warning("the site has no default", advice)
-    fit = [_fits(row) for row, faults in judged if not faults]
-    yield from fit or (fault for _, faults in judged for fault in faults)
+        config, name, offered = config.model_copy(update={"slurm": place}), place.partition, slurm.partitions
+        if isinstance(offered, str):
+            yield warning(f"sinfo does not answer: {offered}", "run this again later; sbatch checks the partition, too")
+            continue
+        names = ", ".join(row.name for row in offered) or "none"
+        if missing := sorted(set(name.split(",") if name else ()) - {row.name for row in offered}):
+            what = " and ".join(f'"{one}"' for one in missing)
+            found = f"{what} {'does' if len(missing) == 1 else 'do'} not exist"
+            yield problem(found, f"set slurm.partition to one of: {names}")
+        judged = [(row, list(_unfit(config, slurm, row, offered, lasting=lasting))) for row in _chosen(config, offered)]
+        if not judged and not name:
+            advice = f"set slurm.partition to one of these, or let the site choose: {names}"
+            yield warning("the site has no default", advice)
+        fit = [_fits(row) for row, faults in judged if not faults]
+        yield from fit or (fault for _, faults in judged for fault in faults)
 
 
 def _unfit(
@@ -174,8 +160,7 @@ def _job_script(_config: RunConfig, slurm: SlurmFacts) -> Judgements:
 def _job_limits(config: RunConfig, slurm: SlurmFacts) -> Judgement:
     limits = slurm.limits
     if not limits.told:
-        why = limits.why or "no answer"
-        return ok(f"limits are unknown ({why}); they are learned from sbatch's refusals")
+        return ok(f"limits are unknown ({limits.why or 'no answer'}); they are learned from sbatch's refusals")
     submitted, running = limits.submitted or "any number of", limits.running or "any number of"
     found, advice = f"{submitted} jobs submitted, {running} running", _too_few_jobs(config, limits)
     sets: dict[str, Any] = {}
@@ -219,9 +204,9 @@ def _walltime_allowed(config: RunConfig, slurm: SlurmFacts) -> Judgements:
     )
 
 
-#: Name → judge. The first one judges whether the others can.
-CHECKS: tuple[tuple[str, Callable[[RunConfig, SlurmFacts], Judgements]], ...] = (
-    ("slurmctld", _slurmctld),
+#: In the order in which they are shown.
+CHECKS: tuple[tuple[str, Judge], ...] = (
+    ("slurmctld", slurmctld),
     ("partition", partition),
     ("job script", _job_script),
     ("job limits", _job_limits),

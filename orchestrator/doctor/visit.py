@@ -58,11 +58,7 @@ def visit(subject: Subject, *, probe: bool, wait_s: float, as_json: bool, out: C
         findings += more
     values = recommended(findings)
     if as_json:
-        told = {
-            "findings": as_objects(findings),
-            "recommended": values,
-            "probe": asdict(result) if result is not None else None,
-        }
+        told = {"findings": as_objects(findings), "recommended": values, "probe": asdict(result) if result else None}
         print(json.dumps(told, indent=2))
     else:
         out.print()

@@ -1,6 +1,4 @@
-"""What the controller needs of a place where jobs run, and nothing more.
-
-An executor reports; it never decides. Its three answers are kept apart on purpose:
+"""What the controller needs of a place where jobs run. An executor reports and never decides; three answers are apart:
 
 * a `Poll` without `error` is a complete list: a job that is not in it has left the queue (which is not yet "ended");
 * a `Poll` with `error` says nothing about any job. It never means that nothing runs;
@@ -11,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Literal, Protocol, Self
@@ -20,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 from pydantic_core import PydanticSerializationError
 
 from anchorleg.words import on_one_line
+from orchestrator.disk import is_same_folder
 
 #: The name of one submission, and of its job folder: slot, attempt, and 8 digits by chance.
 TOKEN = re.compile(r"s(\d+)-a(\d+)-[0-9a-f]{8}\Z")
@@ -74,8 +73,8 @@ class JobState(StrEnum):
 
 
 class JobLook(Frozen):
-    """What a scheduler shows of a job, as the ledger keeps it. Times are unix seconds; `raw_state` and `reason` are its
-    own words. `partition`: of a waiting job all that it was given, with commas between.
+    """What a scheduler shows of a job, as the ledger keeps it, in its own words. Times are unix seconds. `partition`:
+    of a waiting job all that it was given, with commas between.
     """
 
     state: JobState
@@ -96,17 +95,13 @@ class JobRow(JobLook):
     exit_code: int | None = None
 
 
-def jobs_of_run(
-    found: Iterable[tuple[JobRow, str]], is_same: Callable[[str, str], bool | None]
-) -> tuple[tuple[JobRow, ...], tuple[JobRow, ...]]:
-    """(`Poll.rows`, `Poll.elsewhere`) of jobs by their names, each with the folder of that name in the run's `jobs/`.
-
-    A run may be moved or copied, and mounted under several names: its jobs are known by no path. `is_same`: whether two
-    paths lead to one folder, None where the first leads nowhere.
+def jobs_of_run(found: Iterable[tuple[JobRow, str]]) -> tuple[tuple[JobRow, ...], tuple[JobRow, ...]]:
+    """(`Poll.rows`, `Poll.elsewhere`) of jobs, each with the folder of its name in the run's `jobs/`: a run may be
+    moved or copied, and mounted under several names.
     """
     rows, elsewhere = [], []
     for row, here in found:
-        same = is_same(row.work_dir.rstrip("/"), here)
+        same = is_same_folder(row.work_dir.rstrip("/"), here)
         if same is not False:
             rows.append(row if row.work_dir == here else row.model_copy(update={"work_dir": here}))
         if not same and row.state is not JobState.ENDED:
@@ -144,7 +139,6 @@ class JobRows(Frozen):
 class Poll(JobRows):
     """The answer to one "what is there?". `rows`: the run's jobs, each with its folder in the run's `jobs/`; `others`:
     the user's other live jobs (they count against the same limits). With `error` set the rest is meaningless.
-
     `elsewhere`: live jobs whose own folder is not that one. Where their folder is gone, the run was moved under them,
     and they are in `rows`, too; where it is there, the run is a copy, and they are none of its own.
     """
@@ -164,12 +158,10 @@ class Accounting(JobRows):
 
 
 class JobRequest(Frozen):
-    """One job to submit. `job_dir` is absolute and is the working folder that identifies the submission.
-
-    `after`: start only once this job is over, however it ended. `exclude`: nodes to avoid, beside the config's own.
-    `places`: options of sbatch for each place where it may start, of which the soonest counts.
-    `slot`, `gpus`: whose job it is and how many GPUs it gets, for an executor that hands them out itself (None: the job
-    sees them all). Slurm reads that in the script.
+    """One job to submit. `job_dir`, absolute, is the working folder that identifies the submission. `after`: start only
+    once this job is over, however it ended. `exclude`: nodes to avoid, beside the config's own. `places`: options of
+    sbatch for each place where it may start, of which the soonest counts. `slot`, `gpus`: for an executor that hands
+    out GPUs itself (None: the job sees them all); Slurm reads that in the script.
     """
 
     job_dir: str
@@ -189,9 +181,8 @@ class Submitted(Frozen):
 
 
 class Uncertain(Frozen):
-    """No readable answer: it may have been accepted. Look for the working folder before anything else.
-
-    `silent`: the scheduler did not answer at all, and another try now would wait as long.
+    """No readable answer: it may have been accepted. Look for the working folder before anything else. `silent`: the
+    scheduler did not answer at all, and another try now would wait as long.
     """
 
     why: str
@@ -212,7 +203,7 @@ class Executor(Protocol):
     """A place where jobs run. Every method returns within a bounded time and raises nothing for outages."""
 
     name: str
-    #: After this long, a submission that neither the queue nor the history knows was never accepted.
+    #: After this, a submission that neither the queue nor the history knows was never accepted.
     submit_grace_s: float
     #: Whether `JobRequest.after` is honoured. Where it is not, no job is ever queued ahead.
     queues_behind: bool
@@ -235,9 +226,7 @@ class Executor(Protocol):
         """Whether the job would begin at once in another of its places than `place`."""
 
     def cancel(self, job_ids: list[str], *, waiting: bool = False) -> str | None:
-        """End the jobs (SIGTERM, later SIGKILL); with `waiting` those alone that have not begun. Unknown and ended ids
-        are no error.
-        """
+        """SIGTERM, later SIGKILL; with `waiting` to jobs that have not begun only. Unknown, ended ids are no error."""
 
     def forget_after_s(self) -> float:
         """How long after its end a job stays in `poll` at least (Slurm's MinJobAge, 300 s by default)."""

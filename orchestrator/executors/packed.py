@@ -8,6 +8,7 @@ with its number behind it ("812.3"). What runs in it is `orchestrator.packing`, 
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,6 @@ from orchestrator.executors.base import (
 )
 from orchestrator.executors.slurm import SlurmExecutor
 
-#: How the name of a pack's folder begins.
 PACK = "pack-"
 #: The part of its walltime that a pack must have left for another member to begin in it.
 LEFT = 0.25
@@ -46,21 +46,20 @@ class PackedExecutor:
         self.is_free, self.forget_after_s = slurm.is_free, slurm.forget_after_s
         self._packs: dict[str, JobRow] = {}
 
-    # --- submitting -----------------------------------------------------------------------------------------------
-
     def submit(self, request: JobRequest) -> SubmitOutcome:
         """Into a pack that has a free place, else into a new one."""
         if self.places == 1:
             return self.slurm.submit(request)
         for pack in self._packs.values():
             if self._has_room(pack) and (number := self._add(pack.work_dir, request)) is not None:
-                return Submitted(job_id=f"{pack.job_id}.{number}", place=_spec(pack).get("place", 0))
+                spec = read_json_or_none(LOCAL_DISK, Path(pack.work_dir) / "pack.json") or {}
+                return Submitted(job_id=f"{pack.job_id}.{number}", place=spec.get("place", 0))
         return self._submit_pack(request)
 
     def _has_room(self, pack: JobRow) -> bool:
         if pack.state not in {JobState.PENDING, JobState.RUNNING} or LOCAL_DISK.exists(Path(pack.work_dir) / "closed"):
             return False
-        left_s = pack.ends_at - self.slurm.now() if pack.state is JobState.RUNNING and pack.ends_at else self.limit_s
+        left_s = pack.ends_at - time.time() if pack.state is JobState.RUNNING and pack.ends_at else self.limit_s
         members = sum(row.state is not JobState.ENDED for row in self._members(pack))
         return left_s >= LEFT * self.limit_s and members < self.places
 
@@ -87,9 +86,8 @@ class PackedExecutor:
         LOCAL_DISK.write(folder / "pack.json", to_json(spec))
         LOCAL_DISK.write(folder / "pack.sh", text.encode("utf-8", "surrogateescape"))
         LOCAL_DISK.write(folder / "members/0", to_json({"job_dir": request.job_dir}))
-        outcome = self.slurm.submit(
-            request.model_copy(update={"job_dir": str(folder), "script": str(folder / "pack.sh")})
-        )
+        pack = {"job_dir": str(folder), "script": str(folder / "pack.sh")}
+        outcome = self.slurm.submit(request.model_copy(update=pack))
         if isinstance(outcome, SubmitRefused):
             LOCAL_DISK.remove_tree(folder)
         if isinstance(outcome, Submitted):
@@ -99,16 +97,14 @@ class PackedExecutor:
             return outcome.model_copy(update={"job_id": f"{outcome.job_id}.0"})
         return outcome
 
-    # --- looking --------------------------------------------------------------------------------------------------
-
     def poll(self) -> Poll:
         """As Slurm's, with members in place of packs."""
         poll = self.slurm.poll()
         if poll.error is not None:
             return poll
         self._packs = {row.work_dir: row for row in poll.rows if _is_pack(row)}
-        update: dict[str, Any] = {"rows": tuple(self._expanded(poll.rows)), "others": poll.others * self.places}
-        return poll.model_copy(update=update)
+        rows = tuple(self._expanded(poll.rows))
+        return poll.model_copy(update={"rows": rows, "others": poll.others * self.places})
 
     def accounting(self, since: float) -> Accounting:
         """As Slurm's, with members in place of packs."""
@@ -117,18 +113,13 @@ class PackedExecutor:
 
     def _expanded(self, rows: tuple[JobRow, ...]) -> Iterator[JobRow]:
         for row in rows:
-            if _is_pack(row):
-                yield from self._members(row)
-            else:
-                yield row
+            yield from self._members(row) if _is_pack(row) else (row,)
 
     def _members(self, pack: JobRow) -> Iterator[JobRow]:
         folder = Path(pack.work_dir) / "members"
         for number in numbers_in(LOCAL_DISK, folder):
             job_dir = Path((read_json_or_none(LOCAL_DISK, folder / str(number)) or {}).get("job_dir", folder))
             yield _member(pack, number, self.jobs_dir / job_dir.name)
-
-    # --- ending ---------------------------------------------------------------------------------------------------
 
     def wake(self, job_ids: list[str]) -> str | None:
         """Members look for their hand-over file themselves."""
@@ -152,16 +143,11 @@ class PackedExecutor:
         return self.slurm.cancel(whole, waiting=waiting) if whole else None
 
 
-def _spec(pack: JobRow) -> dict[str, Any]:
-    return dict(read_json_or_none(LOCAL_DISK, Path(pack.work_dir) / "pack.json") or {})
-
-
 def _is_pack(row: JobRow) -> bool:
     return Path(row.work_dir).name.startswith(PACK)
 
 
 def _member(pack: JobRow, number: int, job_dir: Path) -> JobRow:
-    """As a job of its own."""
     update: dict[str, Any] = {"job_id": f"{pack.job_id}.{number}", "work_dir": str(job_dir)}
     record = read_json_or_none(LOCAL_DISK, job_dir / "local.json")
     if record is None:

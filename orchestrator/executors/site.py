@@ -1,7 +1,4 @@
-"""What a Slurm site allows one user, asked once for `orchestrator doctor`. Jobs are `orchestrator.executors.slurm`'s.
-
-An answer that a site refuses is a fact ("not told"), never an exception.
-"""
+"""What a Slurm site allows one user, asked once for `orchestrator doctor`. A refused answer is a fact, no exception."""
 
 from __future__ import annotations
 
@@ -27,10 +24,7 @@ _Limits = tuple[int | None, int | None, int | None]
 
 
 class SiteLimits(Frozen):
-    """What a user may have: `running` jobs, `submitted` ones (running and waiting), `wall_s` for each; None: no limit.
-
-    `told` False: this site does not say; the limits show in sbatch's refusals only.
-    """
+    """At most so many `running` jobs, `submitted` ones, `wall_s` for each; None: no limit. `told`: the site says so."""
 
     told: bool
     running: int | None = None
@@ -47,18 +41,14 @@ class SubmitCheck(Frozen):
 
 
 class Site:
-    """One user's view of a Slurm site, with `env` (PATH, SLURM_CONF, …) as the controller has it. Limits are
-    those of the first of `clusters`.
-    """
+    """One user's view of a site, with the controller's `env`. Limits are those of the first of `clusters`."""
 
     def __init__(self, env: Mapping[str, str], clusters: Sequence[str] = ()) -> None:
         self._clusters = clusters
         self._env = {**scrubbed(env), "LC_ALL": "C"}  # a person reads the times
 
     def ping(self) -> tuple[bool, str]:
-        """(whether slurmctld or its backup answers, Slurm's words). 20 ms where nothing listens, unlike every other
-        command.
-        """
+        """(whether slurmctld or its backup answers, Slurm's words). Unlike other commands it needs 20 ms to say no."""
         answer = self._ask(["scontrol", "ping"])
         if isinstance(answer, NoAnswer):
             return False, answer.why
@@ -89,9 +79,8 @@ class Site:
 
     def would_take(self, script: Path) -> SubmitCheck:
         """`sbatch --test-only`: all of Slurm's checks of a job script, and no job (a job id is used up)."""
-        answer = self._ask(
-            ["sbatch", *on_clusters(self._clusters), "--test-only", *folder_options(str(script.parent)), str(script)]
-        )
+        options = [*on_clusters(self._clusters), "--test-only", *folder_options(str(script.parent))]
+        answer = self._ask(["sbatch", *options, str(script)])
         if isinstance(answer, NoAnswer):
             return SubmitCheck(outcome=Uncertain(why=answer.why), words=answer.why)
         words = own_words(answer.stderr) or own_words(answer.stdout)
@@ -112,10 +101,9 @@ def parse_limits(
 ) -> SiteLimits:
     """The limits on one user's jobs, from `sacctmgr -nP show` of ASSOC_FORMAT and QOS_FORMAT.
 
-    Of each limit the QOS's holds where it has one, else the association's (slurm.schedmd.com/resource_limits.html).
-    An association of another account or partition does not count; of several of one account the strictest does. Without
-    an account it is not known which of the user's is charged: of each limit that account's counts which allows most.
-    Without a wanted QOS the default one counts.
+    Of each limit the QOS's (wanted, else default) holds where it has one, else the association's
+    (slurm.schedmd.com/resource_limits.html). Associations of other accounts or partitions do not count; of several of
+    one account the strictest does. Without an account nobody knows which is charged: the one counts that allows most.
     """
     qos_rows = [line.split("|") for line in qos.splitlines() if line.count("|") == QOS_FORMAT.count(",")]
     of_accounts: dict[str, list[_Limits]] = {}

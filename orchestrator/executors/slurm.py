@@ -1,12 +1,9 @@
-"""Jobs on a Slurm cluster: all that the controller asks of Slurm, and all that it has it do, is in this module.
+"""Jobs on a Slurm cluster: all that the controller asks of Slurm, and all that it has it do. (`site` asks for `doctor`;
+jobs ask in `jobside`, `doctor.probe` and `trainer.machine.launching`.)
 
-(`site` asks what `doctor` wants to know; what a job asks and does itself is in `jobside`, `doctor.probe` and
-`trainer.machine.launching`.)
-
-It runs Slurm's own commands, as a user would, and never more often than it is asked: one `squeue` for everything (or
-for each cluster), one `sacct` only on request. Every command has a time limit and an environment without the variables
-that would change what it does or prints. An outage is an answer (`Poll.error`, `Accounting.status`, `Uncertain`), not
-an exception.
+It runs Slurm's own commands, as a user would: one `squeue` for everything (or for each cluster), one `sacct` only on
+request. Every command has a time limit and an environment without the variables that would change what it prints. An
+outage is an answer (`Poll.error`, `Accounting.status`, `Uncertain`), not an exception.
 """
 
 from __future__ import annotations
@@ -17,10 +14,10 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orchestrator.disk import LOCAL_DISK, is_same_folder
+from orchestrator.disk import LOCAL_DISK
 from orchestrator.executors.base import (
     TOKEN,
     Accounting,
@@ -41,10 +38,8 @@ from orchestrator.executors.slurm_text import (
     SQUEUE_OPTIONS,
     Partition,
     UnreadableError,
-    accounting_is_disabled,
     cancel_complaint,
     expected_start,
-    is_below,
     own_words,
     parse_min_job_age_s,
     parse_sacct,
@@ -53,11 +48,9 @@ from orchestrator.executors.slurm_text import (
     read_submission,
 )
 
-#: Longer than Slurm's own patience (MessageTimeout, 10 s by default, with one repetition), so that a busy controller
-#: is heard out; short beside the lease's TTL, so that a hanging one does not cost us the lease.
+#: Longer than Slurm's own patience (MessageTimeout, 10 s by default, repeated once); short beside the lease's TTL.
 COMMAND_TIMEOUT_S = 45.0
-#: A controller that was stopped for a while still works off the requests that it finds in its sockets when it goes
-#: on, at the moment when it also answers squeue again. A minute beyond our own time limit is for the history's lag.
+#: A stopped controller works off its requests when it answers squeue again; a minute more is for the history's lag.
 SUBMIT_GRACE_S = COMMAND_TIMEOUT_S + 60.0
 #: slurm.conf(5), MinJobAge: its default; taken while the controller does not say.
 DEFAULT_MIN_JOB_AGE_S = 300.0
@@ -69,9 +62,6 @@ CLOCK_SLACK_S = 300.0
 IDS_A_COMMAND = 200
 #: Variables that give Slurm's commands other defaults: output formats, filters, and our own job's id if we run in one.
 _SPEAKING = ("SLURM_", "SBATCH_", "SQUEUE_", "SACCT_", "SCANCEL_", "SINFO_", "SCONTROL_", "SRUN_", "SALLOC_")
-
-#: So that times are unix seconds and messages are the ones we know.
-FOR_READING = {"SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
 
 
 class Partitions(Frozen):
@@ -92,15 +82,14 @@ Answer = subprocess.CompletedProcess[str] | NoAnswer
 
 
 class SlurmExecutor:
-    """The jobs of one run, known by their work folder below `jobs_dir` (absolute).
-
-    Args: `env`: the recorded environment (PATH, SLURM_CONF, …). `clusters`: of a site with several, where jobs may go;
-    a job's id names its cluster then, as sbatch does: `17;west`. `user_id`: whose jobs to look at.
+    """The jobs of one run, and of `user_id`, known by their work folder below `jobs_dir` (absolute). `clusters`: of a
+    site with several, where jobs may go; a job's id names its cluster then, as sbatch does: `17;west`.
     """
 
     name = "slurm"
     queues_behind = True
     avoids_nodes = True
+    submit_grace_s = SUBMIT_GRACE_S
 
     def __init__(
         self,
@@ -108,20 +97,17 @@ class SlurmExecutor:
         env: Mapping[str, str],
         *,
         clusters: Sequence[str] = (),
-        submit_grace_s: float = SUBMIT_GRACE_S,
         command_timeout_s: float = COMMAND_TIMEOUT_S,
         user_id: int | None = None,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self.jobs_dir = jobs_dir
-        self.submit_grace_s = submit_grace_s
         # The job inherits what sbatch has: the user's own locale and time format.
         self._submit_env = scrubbed(env)
-        self._env = {**self._submit_env, **FOR_READING}
+        # So that times are unix seconds and messages are the ones we know.
+        self._env = {**self._submit_env, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
         self._timeout_s = command_timeout_s
         self._clusters = tuple(clusters)
         self._user = str(os.getuid() if user_id is None else user_id)
-        self._clock = clock
         self._min_job_age_s: float | None = None
 
     def submit(self, request: JobRequest) -> SubmitOutcome:
@@ -150,7 +136,7 @@ class SlurmExecutor:
     def is_free(self, request: JobRequest, place: int) -> bool:
         """Whether `sbatch --test-only` expects the job to begin at once in another of its places than `place`."""
         starts = (self._start_of(request, other) for other in range(len(request.places)) if other != place)
-        return any(start is not None and start <= self._clock() + AT_ONCE_S for start in starts)
+        return any(start is not None and start <= time.time() + AT_ONCE_S for start in starts)
 
     def _soonest(self, request: JobRequest) -> int:
         """The place where Slurm expects to start it first; of equal ones, and where it expects nothing, the first."""
@@ -164,32 +150,20 @@ class SlurmExecutor:
         exclude = [f"--exclude={','.join(request.exclude)}"] if request.exclude else []
         options = [*folder_options(request.job_dir), *exclude, *request.places[place]]
         answer = self._run("sbatch", *on_clusters(self._clusters), "--test-only", *options, request.script)
-        if isinstance(answer, NoAnswer) or answer.returncode != 0:
-            return None
-        return expected_start(answer.stderr)
-
-    def now(self) -> float:
-        """By its clock."""
-        return self._clock()
+        return None if isinstance(answer, NoAnswer) or answer.returncode != 0 else expected_start(answer.stderr)
 
     def poll(self) -> Poll:
-        """One `squeue` for all jobs of the user, ended ones included for as long as the controller remembers them, and
-        those in partitions that are hidden, or closed to the user's groups by now (`-a`).
-        """
-        asked_at = self._clock()
+        """One `squeue` for all jobs of the user: those that ended, and those in hidden or closed partitions, too."""
+        asked_at = time.time()
         rows: list[JobRow] = []
-        for cluster in self._clusters or ("",):
-            answer = self._ask("squeue", cluster, "-a", "-r", "-t", "all", "-u", self._user, *SQUEUE_OPTIONS)
-            if isinstance(answer, NoAnswer):
-                return Poll(at=asked_at, error=answer.why)
-            if answer.returncode != 0:
-                return Poll(at=asked_at, error=_complaint("squeue", answer))
-            try:
+        try:
+            for cluster in self._clusters or ("",):
+                answer = self._ask("squeue", cluster, "-a", "-r", "-t", "all", "-u", self._user, *SQUEUE_OPTIONS)
                 # -a shows of a federation's jobs those, too, that began on another cluster: that is no end.
-                found = (row for row in parse_squeue(answer.stdout) if row.raw_state != "REVOKED")
-            except UnreadableError as error:
-                return Poll(at=asked_at, error=str(error))
-            rows += (_on(row, cluster) for row in found)
+                found = (row for row in parse_squeue(_printed("squeue", answer)) if row.raw_state != "REVOKED")
+                rows += (_on(row, cluster) for row in found)
+        except UnreadableError as error:
+            return Poll(at=asked_at, error=str(error))
         live = sum(row.state is not JobState.ENDED for row in rows)
         ours, elsewhere = self._ours(rows)
         others = live - sum(row.state is not JobState.ENDED for row in ours)
@@ -197,25 +171,21 @@ class SlurmExecutor:
 
     def accounting(self, since: float) -> Accounting:
         """One `sacct`. A site without accounting, or without the command, is `disabled`."""
-        asked_at = self._clock()
+        asked_at = time.time()
         # Relative to the machine's own now: a time of day would be read in the reader's time zone.
         age_s = max(0, math.ceil(asked_at - since + CLOCK_SLACK_S))
         path = self._env.get("PATH")
         if shutil.which("sacct", path=path) is None and shutil.which("squeue", path=path) is not None:
             return Accounting(at=asked_at, status="disabled", error="there is no sacct on PATH")
         rows: list[JobRow] = []
-        for cluster in self._clusters or ("",):
-            answer = self._ask("sacct", cluster, "-X", "-u", self._user, "-S", f"now-{age_s}", *SACCT_OPTIONS)
-            if isinstance(answer, NoAnswer):
-                return Accounting(at=asked_at, status="blind", error=answer.why)
-            if accounting_is_disabled(answer.stderr):
-                return Accounting(at=asked_at, status="disabled")
-            if answer.returncode != 0:
-                return Accounting(at=asked_at, status="blind", error=_complaint("sacct", answer))
-            try:
-                rows += (_on(row, cluster) for row in parse_sacct(answer.stdout))
-            except UnreadableError as error:
-                return Accounting(at=asked_at, status="blind", error=str(error))
+        try:
+            for cluster in self._clusters or ("",):
+                answer = self._ask("sacct", cluster, "-X", "-u", self._user, "-S", f"now-{age_s}", *SACCT_OPTIONS)
+                if not isinstance(answer, NoAnswer) and "accounting storage is disabled" in answer.stderr:
+                    return Accounting(at=asked_at, status="disabled")
+                rows += (_on(row, cluster) for row in parse_sacct(_printed("sacct", answer)))
+        except UnreadableError as error:
+            return Accounting(at=asked_at, status="blind", error=str(error))
         return Accounting(at=asked_at, status="ok", rows=self._ours(rows)[0])
 
     def wake(self, job_ids: list[str]) -> str | None:
@@ -243,12 +213,8 @@ class SlurmExecutor:
     def partitions(self, *, hidden: bool = True) -> Partitions:
         """What `sinfo` offers. `hidden`: also those that are hidden, or closed to the user's groups."""
         answer = self._run("sinfo", *on_clusters(self._clusters), *(["-a"] if hidden else []), "-e", *SINFO_OPTIONS)
-        if isinstance(answer, NoAnswer):
-            return Partitions(error=answer.why)
-        if answer.returncode != 0:
-            return Partitions(error=_complaint("sinfo", answer))
         try:
-            return Partitions(rows=parse_sinfo(answer.stdout))
+            return Partitions(rows=parse_sinfo(_printed("sinfo", answer)))
         except UnreadableError as error:
             return Partitions(error=str(error))
 
@@ -270,13 +236,13 @@ class SlurmExecutor:
         """The run's: those below `jobs_dir` by their path, and those by whose token a folder is there."""
         base, names, found = str(self.jobs_dir), None, []
         for row in rows:
-            if is_below(row.work_dir, base):
+            if row.work_dir.startswith(f"{base}/"):
                 found.append((row, row.work_dir))
             elif TOKEN.match(name := row.work_dir.rstrip("/").rpartition("/")[2]):
                 names = set(LOCAL_DISK.names(self.jobs_dir)) if names is None else names
                 if name in names:
                     found.append((row, f"{base}/{name}"))
-        return jobs_of_run(found, is_same_folder)
+        return jobs_of_run(found)
 
     def _ask(self, program: str, cluster: str, *words: str) -> Answer:
         return self._run(program, *on_clusters([cluster] if cluster else []), *words)
@@ -295,9 +261,7 @@ def _on(row: JobRow, cluster: str) -> JobRow:
 
 
 def folder_options(job_dir: str) -> list[str]:
-    """Where a job works and writes. sbatch replaces `%` in a file's name, also in the folder that it puts before a
-    relative one (sbatch(1), "filename pattern").
-    """
+    """Where a job works and writes. sbatch replaces `%` in a file's name, and in the folder before a relative one."""
     file = f"{job_dir.replace('%', '%%')}/job-%j"
     return [f"--chdir={job_dir}", f"--output={file}.out", f"--error={file}.err"]
 
@@ -308,14 +272,18 @@ def scrubbed(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def run_command(command: Sequence[str], env: Mapping[str, str], timeout_s: float) -> Answer:
-    """Run one command, in the folder of who started us (jobs know it as SLURM_SUBMIT_DIR), or in / where it is gone.
-
-    At the time limit it is killed with all its children: sites wrap Slurm's commands in scripts.
+    """Run one command, in the folder of who started us (jobs know it as SLURM_SUBMIT_DIR), or in / where it is gone:
+    sbatch refuses everything without one. At the time limit its children are killed, too: sites wrap Slurm's commands.
     """
+    folder = None
+    try:
+        os.getcwd()
+    except OSError:
+        folder = "/"
     try:
         child = subprocess.Popen(
             command,
-            cwd=_folder_to_run_in(),
+            cwd=folder,
             env=dict(env),
             executable=shutil.which(command[0], path=env.get("PATH")),
             stdin=subprocess.DEVNULL,
@@ -342,19 +310,15 @@ def run_command(command: Sequence[str], env: Mapping[str, str], timeout_s: float
     return subprocess.CompletedProcess(command, child.returncode, out, words)
 
 
-def _folder_to_run_in() -> str | None:
-    """None: where we are. sbatch asks the system for its folder first, and refuses everything where there is none."""
-    try:
-        os.getcwd()
-    except OSError:
-        return "/"
-    return None
-
-
 def _kill_group(child: subprocess.Popen[bytes]) -> None:
     if child.poll() is None:
         os.killpg(child.pid, signal.SIGKILL)
 
 
-def _complaint(name: str, answer: subprocess.CompletedProcess[str]) -> str:
-    return own_words(answer.stderr) or f"{name} ended with {answer.returncode} and no message"
+def _printed(name: str, answer: Answer) -> str:
+    """Errors: UnreadableError where the command failed, or gave no answer."""
+    if isinstance(answer, NoAnswer):
+        raise UnreadableError(answer.why)
+    if answer.returncode != 0:
+        raise UnreadableError(own_words(answer.stderr) or f"{name} ended with {answer.returncode} and no message")
+    return answer.stdout

@@ -1,23 +1,20 @@
-"""What Slurm's commands print, read. Pure: text in, facts out.
+"""What Slurm's commands print, read: text in, facts out.
 
-Text with named columns only: `--json` ignores filters in versions that are still in use and changes its schema between
-releases. A work folder, which a user names freely, may hold `|` and even newlines.
-
-Sites wrap Slurm's commands in scripts, which print lines of their own. So every column ends with our `MARK`, and the
-header is asked for: what has no mark is a wrapper's, and an answer without the marked header is none.
-
-A text that cannot be read is an `UnreadableError`, never an empty list: "nothing there" is a fact about jobs.
+Text with named columns: `--json` ignores filters in versions that are still in use and changes its schema. A work
+folder may hold `|` and even newlines, and sites wrap Slurm's commands in scripts, which print lines of their own. So
+every column ends with our `MARK`, and the header is asked for: what has no mark is a wrapper's, and an answer without
+the header is an `UnreadableError`, never an empty list: "nothing there" is a fact about jobs.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from orchestrator.executors.base import Frozen, JobRow, JobState, SubmitOutcome, SubmitRefused, Submitted, Uncertain
 from orchestrator.notation import parse_duration_s
 
-#: Behind every column of ours.
 MARK = "|anchorleg|"
 
 
@@ -47,7 +44,6 @@ _STATES: Mapping[JobState, frozenset[str]] = {
 
 
 def _row_of(*fields: str) -> re.Pattern[str]:
-    """A whole row; the last field may go on in further lines."""
     return re.compile(f"^{''.join(f'({field}){re.escape(MARK)}' for field in fields)}$", re.MULTILINE)
 
 
@@ -58,16 +54,11 @@ _SACCT_ROW = _row_of(r"\d{1,20}", r"[A-Z_]+(?: by \d+)?", r"\d{1,6}:\d{1,6}", *[
 _SINFO_ROW = _row_of(r"[^|\n]+", _TEXT, _TEXT, r"\d{1,9}\+?", r"\d{1,9}\+?", r"\d{1,12}\+?", _LAST)
 #: The names of all columns: no row has so many words in a row.
 _HEADER = re.compile(f"(?:[A-Za-z_]+{re.escape(MARK)}){{7,}}$", re.MULTILINE)
-#: Of an answer that is none.
-SHOWN_CHARS = 200
 _JOB_ID = re.compile(r"\d+(?:;\S+)?")
 _GPU = re.compile(r"gpu(?::([^:,()]+))?:(\d{1,9})(?:\([^)]*\))?(?=,|$)")
 _SPEAKER = re.compile(r"^(?:sbatch|scancel|squeue|sacct|sinfo|scontrol|sacctmgr): (?:error: |fatal: )?")
 _TO_START = re.compile(r"to start at (\d+)\s")
 _EPOCH = re.compile(r"\d{1,12}")
-
-#: A program that died of a signal, as shells count it.
-_SIGNAL_BASE = 128
 
 #: The request may have reached the controller.
 _NO_ANSWER = re.compile(
@@ -82,8 +73,6 @@ _NOT_ASKED = re.compile(
 _QUOTA = re.compile(r"(?:Assoc|QOS)(?:(?:Max|Grp)Submit|Grp)\w*|job submit limit(?!, user's size)", re.IGNORECASE)
 #: Limits on one job: this one will never do.
 _JOB_LIMIT = re.compile(r"(?:Assoc|QOS)(?:Max|Min)\w+")
-#: The sentence for all of them; alone it names none, and waiting is the harmless reading.
-_POLICY = "Job violates accounting/QOS policy"
 _WAIT = re.compile(
     r"temporarily unable to accept job|inactive or drain|Slurm backup controller|presently disabled"
     r"|Resource temporarily unavailable|[Uu]nable to contact slurm controller|in standby mode"
@@ -100,14 +89,12 @@ _PERMANENT = re.compile(
 
 
 class UnreadableError(ValueError):
-    """A command ended well, but what it printed is not what we asked for. It says nothing about any job."""
+    """No answer, or not what we asked for. It says nothing about any job."""
 
 
 class Partition(Frozen):
-    """One partition. Walltimes in seconds, None: no limit (or none told); CPUs and memory (MB) of its smallest node.
-
-    `gpus`: what one node has at most, by type; "" for GPUs without a type. `most_cpus`, `most_memory_mb`: of its
-    largest node; 0: not told.
+    """One partition. Walltimes in seconds, None: no limit (or none told); CPUs and memory (MB) of its smallest node,
+    `most_…` of its largest (0: not told). `gpus`: what one node has at most, by type; "" for GPUs without a type.
     """
 
     name: str
@@ -131,50 +118,38 @@ def job_state(raw: str) -> JobState:
 def parse_squeue(text: str) -> tuple[JobRow, ...]:
     """The rows of `squeue` with SQUEUE_OPTIONS. Errors: UnreadableError."""
     rows = []
-    for job_id, raw, reason, partition, node, submitted, started, ends, work_dir in _rows(text, _SQUEUE_ROW):
-        rows.append(
-            JobRow(
-                job_id=job_id,
-                state=job_state(raw),
-                raw_state=raw,
-                work_dir=work_dir,
-                reason="" if reason == "None" else reason,
-                partition=partition,
-                node=node,
-                submitted_at=_time(submitted),
-                started_at=_time(started),
-                ends_at=_time(ends),
-            )
-        )
+    for job_id, raw, reason, partition, node, *times, work_dir in _rows(text, _SQUEUE_ROW):
+        row = _job(job_id, raw, node, times, work_dir)
+        rows.append(row.model_copy(update={"reason": "" if reason == "None" else reason, "partition": partition}))
     return tuple(rows)
 
 
 def parse_sacct(text: str) -> tuple[JobRow, ...]:
     """The rows of `sacct -X` with SACCT_OPTIONS. Errors: UnreadableError."""
     rows = []
-    for job_id, raw, code, node, submitted, started, ended, work_dir in _rows(text, _SACCT_ROW):
-        state = job_state(raw)
-        rows.append(
-            JobRow(
-                job_id=job_id,
-                state=state,
-                raw_state=raw,
-                work_dir=work_dir,
-                node="" if node == "None assigned" else node,
-                submitted_at=_time(submitted),
-                started_at=_time(started),
-                ends_at=_time(ended),
-                exit_code=_exit_code(code) if state is JobState.ENDED else None,
-            )
-        )
+    for job_id, raw, code, node, *times, work_dir in _rows(text, _SACCT_ROW):
+        row = _job(job_id, raw, "" if node == "None assigned" else node, times, work_dir)
+        exit_code = _exit_code(code) if row.state is JobState.ENDED else None
+        rows.append(row.model_copy(update={"exit_code": exit_code}))
     return tuple(rows)
 
 
-def parse_sinfo(text: str) -> tuple[Partition, ...]:
-    """The partitions of `sinfo -e` with SINFO_OPTIONS, one for its several lines (nodes differ), in their order.
+def _job(job_id: str, raw: str, node: str, times: Sequence[str], work_dir: str) -> JobRow:
+    submitted, started, ends = map(_time, times)
+    return JobRow(
+        job_id=job_id,
+        state=job_state(raw),
+        raw_state=raw,
+        work_dir=work_dir,
+        node=node,
+        submitted_at=submitted,
+        started_at=started,
+        ends_at=ends,
+    )
 
-    Errors: UnreadableError.
-    """
+
+def parse_sinfo(text: str) -> tuple[Partition, ...]:
+    """The partitions of `sinfo -e` with SINFO_OPTIONS, one for its several lines. Errors: UnreadableError."""
     found: dict[str, Partition] = {}
     for name, available, longest, nodes, cpus, memory, gres in _rows(text, _SINFO_ROW):
         one = Partition(
@@ -200,10 +175,8 @@ def parse_min_job_age_s(text: str) -> float | None:
 
 
 def read_submission(returncode: int, stdout: str, stderr: str) -> SubmitOutcome:
-    """What an `sbatch --parsable` that ended says about its job.
-
-    Only words that exclude it make a refusal; anything else is uncertain, because sbatch also fails after the
-    controller has taken the job.
+    """What an `sbatch --parsable` that ended says about its job. Only words that exclude it make a refusal: sbatch also
+    fails after the controller has taken the job.
     """
     ids = possible_ids(stdout)
     if returncode == 0:
@@ -218,7 +191,9 @@ def read_submission(returncode: int, stdout: str, stderr: str) -> SubmitOutcome:
         return Uncertain(why=words, silent=True)
     if _NOT_ASKED.search(stderr):
         return SubmitRefused(kind="temporary", words=words)
-    if _QUOTA.search(stderr) or (_POLICY in stderr and not _JOB_LIMIT.search(stderr)):
+    # The sentence for all limits; alone it names none, and waiting is the harmless reading.
+    is_policy = "Job violates accounting/QOS policy" in stderr
+    if _QUOTA.search(stderr) or (is_policy and not _JOB_LIMIT.search(stderr)):
         return SubmitRefused(kind="quota", words=words)
     if _JOB_LIMIT.search(stderr):
         return SubmitRefused(kind="permanent", words=words)
@@ -230,9 +205,7 @@ def read_submission(returncode: int, stdout: str, stderr: str) -> SubmitOutcome:
 
 
 def possible_ids(stdout: str) -> set[str]:
-    """The lines that may be what `sbatch --parsable` prints: `17`, or `17;west` of several clusters. A site's wrapper
-    prints numbers, too.
-    """
+    """The lines that may be what `sbatch --parsable` prints: `17`, or `17;west`. A site's wrapper prints some, too."""
     return {line.strip() for line in stdout.splitlines() if _JOB_ID.fullmatch(line.strip())}
 
 
@@ -240,11 +213,6 @@ def expected_start(stderr: str) -> float | None:
     """When `sbatch --test-only` expects a job to start: `Job 7 to start at T using …`, in 26.05 `… at T a using …`."""
     found = _TO_START.search(stderr)
     return _time(found[1]) if found else None
-
-
-def accounting_is_disabled(stderr: str) -> bool:
-    """Whether sacct says that this site keeps no history."""
-    return "accounting storage is disabled" in stderr
 
 
 def cancel_complaint(stderr: str) -> str | None:
@@ -255,11 +223,6 @@ def cancel_complaint(stderr: str) -> str | None:
     return own_words("\n".join(lines)) or None
 
 
-def is_below(work_dir: str, folder: str) -> bool:
-    """Whether an absolute path lies below a folder; both as they were given to sbatch."""
-    return work_dir.startswith(folder.rstrip("/") + "/")
-
-
 def _rows(text: str, pattern: re.Pattern[str]) -> list[tuple[str, ...]]:
     """The fields of each marked row. Errors: UnreadableError without the header, or where a mark belongs to no row."""
     rest, headers = _HEADER.subn("", text)
@@ -268,18 +231,18 @@ def _rows(text: str, pattern: re.Pattern[str]) -> list[tuple[str, ...]]:
     if torn := [line for line in left if MARK in line]:
         raise UnreadableError(f"a row of the answer does not match its columns: {torn[0]!r}")
     if not headers:
-        raise UnreadableError(f"the answer is unexpected: {own_words(text)[:SHOWN_CHARS]!r}")
+        raise UnreadableError(f"the answer is unexpected: {own_words(text)[:200]!r}")
     return rows
 
 
 def _time(text: str) -> float | None:
-    """Unix seconds as SLURM_TIME_FORMAT=%s prints them; N/A, Unknown and None are None."""
+    """Of SLURM_TIME_FORMAT=%s; N/A, Unknown and None are None."""
     return float(text) if _EPOCH.fullmatch(text) else None
 
 
 def _exit_code(told: str) -> int:
-    code, _, number = told.partition(":")
-    return _SIGNAL_BASE + int(number) if int(number) else int(code)
+    code, _, number = told.partition(":")  # the number of a signal, which shells count from 128 on
+    return 128 + int(number) if int(number) else int(code)
 
 
 def told_duration_s(text: str) -> int | None:
@@ -291,10 +254,10 @@ def told_duration_s(text: str) -> int | None:
 
 
 def _gpus(gres: str) -> dict[str, int]:
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for match in _GPU.finditer(gres):
-        counts[match[1] or ""] = counts.get(match[1] or "", 0) + int(match[2])
-    return counts
+        counts[match[1] or ""] += int(match[2])
+    return dict(counts)
 
 
 def _together(one: Partition, other: Partition) -> Partition:
@@ -311,6 +274,6 @@ def _together(one: Partition, other: Partition) -> Partition:
 
 
 def own_words(text: str) -> str:
-    """Slurm's own words on one line, without the program's name before each."""
+    """On one line, without the program's name before each."""
     lines = (_SPEAKER.sub("", line.strip()) for line in text.split("\n"))
     return "; ".join(dict.fromkeys(line for line in lines if line))

@@ -3,8 +3,8 @@
 Started by `orchestrator.executors.local` as ``python -X utf8 -P -S -m orchestrator.executors.supervisor`` in the job
 folder, in a session of its own, so that it survives the controller. It keeps `local.json` there. Standard library only.
 
-It behaves like Slurm where it matters: USR2 to the batch process at end - lead, TERM to every process of the job at
-the walltime or on a cancel, KILL after a grace. To ask something of it: SIGUSR2 (wake the job) or SIGTERM (cancel).
+As Slurm does, it sends USR2 to the batch process at end - lead, TERM to every process of the job at the walltime or on
+a cancel, and KILL after a grace. It is asked by SIGUSR2 (wake the job) or SIGTERM (cancel).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -27,8 +26,6 @@ from orchestrator.processes import myself
 #: Slurm's default KillWait: how long after TERM a job is killed.
 KILL_WAIT_S = 30.0
 POLL_S = 0.1
-#: As a shell says it of a command that cannot be run.
-CANNOT_RUN = 126
 
 
 class Supervisor:
@@ -92,11 +89,7 @@ class Supervisor:
         """Start `job.sh`, watch it, record its end."""
         for number in (signal.SIGUSR2, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self.on_signal)
-        env = {
-            **os.environ,
-            "ANCHORLEG_JOB_ID": self.job_id,
-            "ANCHORLEG_END_TIME": str(int(self.ends_at)),
-        }
+        env = {**os.environ, "ANCHORLEG_JOB_ID": self.job_id, "ANCHORLEG_END_TIME": str(int(self.ends_at))}
         env.pop("PYTHONPATH", None)  # it leads to our own code; the script says what leads to the job's
         name = f"job-{self.job_id}"
         with open(self.job_dir / f"{name}.out", "ab") as out, open(self.job_dir / f"{name}.err", "ab") as err:
@@ -113,33 +106,22 @@ class Supervisor:
                 )
             except OSError as error:
                 err.write(f"bash could not be started: {error.strerror}\n".encode())
-                self.write("FAILED", CANNOT_RUN)
+                self.write("FAILED", 126)  # as a shell says of a command that cannot be run
                 return
-        while True:
+        code: int | None = None
+        while code is None:
             self.look(batch)
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 code = batch.wait(POLL_S)
-                break
-            except subprocess.TimeoutExpired:
-                continue
         _signal_group(batch.pid, signal.SIGKILL)
         self.write(self.how or ("COMPLETED" if code == 0 else "FAILED"), code)
 
 
 def _signal_group(leader: int, number: signal.Signals) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, number)
-    except (ProcessLookupError, PermissionError):
-        return
-
-
-def main() -> int:
-    """Supervise the job in the current folder."""
-    job_dir = Path.cwd()
-    spec = read_json(job_dir / "job.json")
-    Supervisor(job_dir, spec["limit_s"], spec["lead_s"]).run()
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    spec = read_json(Path.cwd() / "job.json")
+    Supervisor(Path.cwd(), spec["limit_s"], spec["lead_s"]).run()

@@ -25,8 +25,6 @@ from trainer.config.read import located, sentences
 
 #: Slots beyond these are counted, and not named.
 NAMED = 6
-#: So many of the steps that one could go back to are listed.
-_LISTED = 8
 _DONE = {
     "drop": "dropped: a running job saves and ends, and no other follows",
     "pause": "paused: a running job saves and ends; continue with `orchestrator resume`",
@@ -53,10 +51,10 @@ def ask_slots(run_dir: RunDir, kind: Kind, words: Sequence[str], priority: int |
         raise ConfigError("slot.without-use", slots=_named(run.config, slots), kind=kind, why=is_so)
     ask(run_dir.disk, run_dir.requests, kind, now=time.time(), after=asked.requests, slots=wanted, priority=priority)
     verb = "is" if len(wanted) == 1 else "are"
-    order = run.config.queue.order
-    counts = kind != "priority" or order == "priority"
-    note = "" if counts else f' It has an effect only if queue.order is "priority"; here it is "{order}".'
-    return f"{_named(run.config, wanted)} {verb} {_DONE[kind]}. {_who_does_it(run, run_dir)}{note}"
+    told = f"{_named(run.config, wanted)} {verb} {_DONE[kind]}. {_who_does_it(run, run_dir)}"
+    if kind == "priority" and (order := run.config.queue.order) != "priority":
+        told += f' It has an effect only if queue.order is "priority"; here it is "{order}".'
+    return told
 
 
 def _as_asked_so_far(run: Run, run_dir: RunDir) -> Ledger:
@@ -130,9 +128,9 @@ def add_experiments(run_dir: RunDir, rows: list[Row]) -> str:
             raise ConfigError("add.same-settings", name=name, twin=twin["name"])
     rows = _with_names(rows)
     known = {row["name"] for row in run.config.experiments}
-    twice = [row["name"] for row in rows if row["name"] in known]
-    if twice:
-        raise ConfigError("add.same-name", name=name, experiment=twice[0])
+    for row in rows:
+        if row["name"] in known:
+            raise ConfigError("add.same-name", name=name, experiment=row["name"])
     try:
         run.config.with_experiments(rows)
     except ValidationError as error:
@@ -148,27 +146,25 @@ def add_experiments(run_dir: RunDir, rows: list[Row]) -> str:
 def roll_back_slots(run_dir: RunDir, words: Sequence[str], step: int, *, why: str, without: str) -> str:
     """Have the slots that `words` name go on from their newest checkpoint at or before `step`; a sentence for each.
 
-    The newest checkpoints stay until that next job begins. Errors: ConfigError where a slot has no such checkpoint, or
-    no next job (nothing is changed then); UnknownRun; OSError; RunFolderError where what the attempts decided cannot be
-    read.
+    Errors: ConfigError where a slot has no such checkpoint, or no next job (nothing is changed then); UnknownRun;
+    OSError; RunFolderError where what the attempts decided cannot be read.
     """
     run = load_run(run_dir)
     ledger = load_ledger(run_dir, run.run_id)
     name, slots = run.config.run_name, slots_named(run.config, words)
-    for slot in slots:
-        if ledger is not None and slot < len(ledger.slots) and ledger.slots[slot].status is SlotStatus.FINISHED:
-            raise ConfigError("rollback.finished", slot=slot, more=_more(run.config.command is None, name))
+    known = [slot for slot in (ledger.slots if ledger is not None else ()) if slot.index in slots]
+    for one in known:
+        if one.status is SlotStatus.FINISHED:
+            what = "training.total_steps" if run.config.command is None else "params.NAME"
+            more = f"to continue it, first type `orchestrator start {name} --set {what}=…`"
+            raise ConfigError("rollback.finished", slot=one.index, more=more)
+    told, now_s = [], time.time()
     try:
-        found = [(slot, _newest(run_dir, slot, step)) for slot in slots]
-        now_s = time.time()
-        made = [
-            (slot, newest, ref, roll_back(run_dir.slot(slot), Rollback(newest, ref.step, now_s, why, without)))
-            for slot, (newest, ref) in found
-        ]
+        found = [(slot, *_newest(run_dir, slot, step)) for slot in slots]
+        made = [roll_back(run_dir.slot(k), Rollback(newest, ref.step, now_s, why, without)) for k, newest, ref in found]
     except ValueError as error:
         raise RunFolderError("run.attempts-unreadable", path=run_dir.path, why=error) from None
-    told = []
-    for slot, newest, ref, decision in made:
+    for (slot, newest, ref), decision in zip(found, made, strict=True):
         told.append(
             f"slot {slot}: the next job continues from step {ref.step:,} of attempt {ref.attempt}. Newer "
             f"checkpoints stay until it begins: to undo this, remove {decision}."
@@ -178,16 +174,11 @@ def roll_back_slots(run_dir: RunDir, words: Sequence[str], step: int, *, why: st
                 f"slot {slot}: attempt {begun} has started meanwhile. If it continued from a later step, the job after "
                 "it skips its checkpoints, too."
             )
-    if ledger is None or not any(slot.occupied for slot in ledger.slots if slot.index in slots):
-        return "\n".join(told)
-    some = " ".join(str(slot) for slot in slots)
-    now = f"To end it now, type `orchestrator pause {some} --run {name}`, and `orchestrator resume {some} --run {name}`"
-    return "\n".join([*told, f"The running job's steps no longer count. {now} once it has ended."])
-
-
-def _more(is_trainer: bool, name: str) -> str:
-    what = "training.total_steps" if is_trainer else "params.NAME"
-    return f"to continue it, first type `orchestrator start {name} --set {what}=…`"
+    if any(one.occupied for one in known):
+        some = f"{' '.join(map(str, slots))} --run {name}"
+        now = f"To end it now, type `orchestrator pause {some}`, and `orchestrator resume {some}` once it has ended."
+        told.append(f"The running job's steps no longer count. {now}")
+    return "\n".join(told)
 
 
 def _newest(run_dir: RunDir, slot: int, step: int) -> tuple[int, CheckpointRef]:
@@ -199,5 +190,5 @@ def _newest(run_dir: RunDir, slot: int, step: int) -> tuple[int, CheckpointRef]:
     for ref in there:
         if ref.step <= step:
             return numbers[-1], ref
-    steps = ", ".join(f"{ref.step:,}" for ref in there[-_LISTED:])
+    steps = ", ".join(f"{ref.step:,}" for ref in there[-8:])
     raise ConfigError("rollback.no-checkpoint", step=step, slot=slot, steps=steps or "none")

@@ -12,18 +12,17 @@ from anchorleg.output import Waiting, say
 from orchestrator.decisions.models import SlotStatus, SubmissionState
 from orchestrator.disk import private_opener
 from orchestrator.errors import LeaseHeld
-from orchestrator.hosts.host import KNOWN, hand_to_living_owner, print_notes
+from orchestrator.hosts.host import KNOWN, hand_to_living_owner, notes_of
 from orchestrator.run.begin import prepare_folder
 from orchestrator.run.lease import PASSING_TIMEOUT_S, highest_epoch, living_owner, read_owner
 from orchestrator.run.ledger import load_ledger, read_control
 from orchestrator.run.rundir import RunDir, load_run
 from orchestrator.run.starting import StartRequest
 
-#: It has its lease within a second or two, or it has said why not; beyond that a passing tick is waited for.
+#: Beyond a second or two for its lease, a passing tick is waited for.
 START_TIMEOUT_S = PASSING_TIMEOUT_S + 30.0
 LOOK_S = 0.05
-#: A scheduler that is asked for the first jobs answers by then, or the person need not wait for it: a refusal for good
-#: is better told here than in a log.
+#: So long the scheduler's answer to the first jobs is waited for: a refusal is better told here than in a log.
 FIRST_TICK_S = 20.0
 
 
@@ -31,7 +30,7 @@ def start_in_background(asked: StartRequest, words: list[str]) -> None:
     """`start` in a session of its own. `words`: the command line that asks for the same. Errors: as `host.start`."""
     run_dir, name = asked.run_dir, asked.config.run_name
     known = patiently(lambda: read_control(run_dir)).number
-    print_notes(asked)
+    say(*notes_of(asked), file=sys.stderr)
     if hand_to_living_owner(asked):
         return
     prepare_folder(run_dir)
@@ -51,35 +50,32 @@ def start_in_background(asked: StartRequest, words: list[str]) -> None:
         )
     with Waiting("starting the controller"):
         _wait_for_word(run_dir, child, before, start_of_log)
-    say(*patiently(lambda: _begun_words(run_dir, name, child.pid)))
+    goes_on = patiently(lambda: read_control(run_dir)).wish == "run"
+    stands = f"under way: controller {child.pid}"
+    if not goes_on:
+        stands = f"being stopped: controller {child.pid} ends when its jobs have"
+    say(f"{name} is {stands}, log {run_dir.log}", f"  orchestrator status {name}")
+    if goes_on:
+        say(f"  orchestrator stop {name}")
 
 
 def _wait_for_word(run_dir: RunDir, child: subprocess.Popen[bytes], before: int, start_of_log: int) -> None:
     """Until the new controller has asked the scheduler. Errors: LeaseHeld; SystemExit where it has ended."""
     give_up_at = time.monotonic() + START_TIMEOUT_S
-    begun_at: float | None = None
+    late_at: float | None = None
     while time.monotonic() < give_up_at:
-        if begun_at is None and patiently(lambda: _has_begun(run_dir, before, child.pid)):
-            begun_at = time.monotonic()
+        if late_at is None and patiently(lambda: _has_begun(run_dir, before, child.pid)):
+            late_at = time.monotonic() + FIRST_TICK_S
         if child.poll() is not None:
             with open(run_dir.log, encoding="utf-8", errors="replace") as log_text:
                 log_text.seek(start_of_log)
                 Waiting.clear()
                 sys.stderr.write(log_text.read())
             sys.exit(child.returncode)
-        is_late = begun_at is not None and time.monotonic() - begun_at > FIRST_TICK_S
-        if begun_at is not None and (is_late or patiently(lambda: _is_answered(run_dir))):
+        if late_at is not None and (time.monotonic() > late_at or patiently(lambda: _is_answered(run_dir))):
             return
         time.sleep(LOOK_S)
     raise LeaseHeld("controller.not-begun", pid=child.pid, seconds=START_TIMEOUT_S, log=run_dir.log)
-
-
-def _begun_words(run_dir: RunDir, name: str, pid: int) -> list[str]:
-    """What `start` says of the controller in process `pid`. Errors: RunFolderError, OSError."""
-    goes_on = read_control(run_dir).wish == "run"
-    is_how = f"under way: controller {pid}" if goes_on else f"being stopped: controller {pid} ends when its jobs have"
-    first = f"{name} is {is_how}, log {run_dir.log}"
-    return [first, f"  orchestrator status {name}", *([f"  orchestrator stop {name}"] if goes_on else [])]
 
 
 def _has_begun(run_dir: RunDir, before: int, pid: int) -> bool:

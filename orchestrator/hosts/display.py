@@ -48,8 +48,7 @@ class RunDisplay:
     """A live table on a terminal, lines as they come in a pipe."""
 
     def __init__(self, run_dir: RunDir, out: Console) -> None:
-        self.run_dir = run_dir
-        self.out = out
+        self.run_dir, self.out = run_dir, out
         self.live = Live(console=out, auto_refresh=False, transient=False) if out.is_terminal else None
         self._drawn_at = float("-inf")
 
@@ -79,18 +78,17 @@ class RunDisplay:
             self.live.console.print(on_one_line(line))
 
     def draw(self, *, is_last: bool = False) -> None:
-        """Redraw the table now. Where the run's files cannot be read, what was drawn last stays: they are no reason to
-        end a controller.
-        """
-        if self.live is not None:
-            try:
-                view, out = run_view(self.run_dir), self.out
-            except (OSError, AnchorlegError):
-                return
-            after = "and submit the next ones" if view.failover_tick else "but no new ones start"
-            leave = folded(f"Ctrl-C ends this controller; running jobs go on, {after}.", out.width)
-            lines = [] if is_last else [Text(leave, style="dim")]
-            self.live.update(Group(run_table(view, time.time(), out.width, height=out.height), *lines), refresh=True)
+        """Redraw the table now. Where the run's files cannot be read, what was drawn last stays."""
+        if self.live is None:
+            return
+        try:
+            view, out = run_view(self.run_dir), self.out
+        except (OSError, AnchorlegError):
+            return
+        after = "and submit the next ones" if view.failover_tick else "but no new ones start"
+        leave = folded(f"Ctrl-C ends this controller; running jobs go on, {after}.", out.width)
+        lines = [] if is_last else [Text(leave, style="dim")]
+        self.live.update(Group(run_table(view, time.time(), out.width, height=out.height), *lines), refresh=True)
 
     def shown(self) -> None:
         """Redraw if it is time to."""
@@ -99,13 +97,7 @@ class RunDisplay:
             self.draw()
 
 
-class Log:
-    """`controller.log`, for hosts that nobody watches."""
-
-    def __init__(self, run_dir: RunDir) -> None:
-        self._path = run_dir.log
-
-    def say(self, line: str) -> None:
-        """One dated line. A full disk must not end a tick."""
-        with suppress(OSError), open(self._path, "a", encoding="utf-8", opener=private_opener) as log:
-            log.write(lines_shown([f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}"]) + "\n")
+def log_line(run_dir: RunDir, line: str) -> None:
+    """Write a dated line into `controller.log`. A full disk must not end a tick."""
+    with suppress(OSError), open(run_dir.log, "a", encoding="utf-8", opener=private_opener) as log:
+        log.write(lines_shown([f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}"]) + "\n")

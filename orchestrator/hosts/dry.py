@@ -8,20 +8,20 @@ import time
 from collections.abc import Sequence
 
 from anchorleg.words import counted
-from orchestrator.config import RunConfig, check_start, training_identity
+from orchestrator.config import check_start, training_identity
 from orchestrator.controller import Controller
 from orchestrator.decisions.models import Abort, Action, Cancel, HandOver, Slot, Submit
 from orchestrator.decisions.turns import in_turn, turns_of
-from orchestrator.hosts.host import already_finished, is_paused, notes_of, waiting_for_start, wish_of
+from orchestrator.hosts.host import finished_words, notes_of, waiting_for_start, wish_of
 from orchestrator.notation import format_duration
 from orchestrator.run.begin import UNDRAWN, check_identity, executor_for, has_begun, rendered
 from orchestrator.run.lease import Lease, living_owner
 from orchestrator.run.ledger import load_ledger, read_control
-from orchestrator.run.rundir import RunDir, load_run, make_executor
+from orchestrator.run.rundir import load_run, make_executor
 from orchestrator.run.starting import StartRequest, commands_of
 from orchestrator.screens.cells import slots_words
 
-#: Of a thousand submissions so many are written out; the slots of the others are named in one line.
+#: So many submissions are written out; the slots of the others are named in one line.
 SLOTS_SHOWN = 8
 
 
@@ -30,11 +30,16 @@ def dry_start(asked: StartRequest) -> list[str]:
     config, run_dir = asked.config, asked.run_dir
     executor = executor_for(config, run_dir, os.environ)
     check_start(config, executor)
-    lines = [*(f"note: {note}" for note in notes_of(asked)), *_summary(config, run_dir, executor)]
+    commands = commands_of(config)
+    others = f" (and {len(commands) - 1} more)" if len(commands) > 1 else ""
+    what = f"{shlex.join(commands[0])}{others}" if commands else "the trainer" if config.trains else "actors"
+    jobs = f"jobs of {format_duration(config.slurm.time_limit)} by {executor}"
+    lines = notes_of(asked)
+    lines += [f"run {config.run_name}: {counted(config.slots, 'slot')} of {what}, {jobs}", f"run folder {run_dir.path}"]
     actions: Sequence[Action] = ()
     if run_dir.run_file.exists():
-        more, actions = _going_on(asked, executor)
-        lines += more
+        notes, actions = _going_on(asked, executor)
+        lines += notes
     else:
         lines += ["", f"the job script of slot 0 ({UNDRAWN} stands for a random part):"]
         lines += [*rendered(config, asked.path, 0, os.environ).splitlines(), ""]
@@ -43,7 +48,11 @@ def dry_start(asked: StartRequest) -> list[str]:
         order = [slot.index for slot in in_turn([Slot(index=slot) for slot in range(config.slots)], turns_of(config))]
         actions, left = [Submit(slot, 0, "") for slot in order[:places]], sorted(order[places:])
         lines += [f"{slots_words(left)} would wait, because {why}"] if left else []
-    return [*lines, *_acts(actions), "Nothing was changed."]
+    more = [action for action in actions if isinstance(action, Submit)][SLOTS_SHOWN:]
+    acts = [_words(action) for action in actions if action not in more]
+    if more:
+        acts.append(f"would submit {counted(len(more), 'more job')}, for {slots_words([a.slot for a in more])}")
+    return [*lines, *(acts or ["`orchestrator start` would do nothing now."]), "Nothing was changed."]
 
 
 def _going_on(asked: StartRequest, executor: str) -> tuple[list[str], Sequence[Action]]:
@@ -63,19 +72,10 @@ def _going_on(asked: StartRequest, executor: str) -> tuple[list[str], Sequence[A
     controller = Controller(run, run_dir, Lease.of_nobody(run_dir), queue, poll_s=run.poll_s)
     controller.reactivate()
     actions = controller.preview(wish_of(asked, wish, time.time()) or wish)  # it takes up the wish
-    if controller.over and not is_paused(controller.ledger):
-        notes.append(already_finished(config))
+    notes += filter(None, [finished_words(controller)])
     if (error := queue.poll().error) is not None:
         notes.append(f"the queue does not answer ({error}): nothing would be submitted until it does")
     return notes, actions
-
-
-def _acts(actions: Sequence[Action]) -> list[str]:
-    more = [action for action in actions if isinstance(action, Submit)][SLOTS_SHOWN:]
-    acts = [_words(action) for action in actions if action not in more]
-    if more:
-        acts.append(f"would submit {counted(len(more), 'more job')}, for {slots_words([a.slot for a in more])}")
-    return acts or ["`orchestrator start` would do nothing now."]
 
 
 def _words(action: Action) -> str:
@@ -90,14 +90,3 @@ def _words(action: Action) -> str:
             return f"would cancel job {job_id} of slot {slot}: {why}"
         case Abort(slot=slot, attempt=attempt, why=why):
             return f"would make attempt {attempt} of slot {slot} print its stacks and end: {why}"
-
-
-def _summary(config: RunConfig, run_dir: RunDir, executor: str) -> list[str]:
-    slots, commands = counted(config.slots, "slot"), commands_of(config)
-    ours = "the trainer" if config.trains else "actors"
-    more = f" (and {len(commands) - 1} more)" if len(commands) > 1 else ""
-    what = f"{shlex.join(commands[0])}{more}" if commands else ours
-    return [
-        f"run {config.run_name}: {slots} of {what}, jobs of {format_duration(config.slurm.time_limit)} by {executor}",
-        f"run folder {run_dir.path}",
-    ]

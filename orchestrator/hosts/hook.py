@@ -1,9 +1,8 @@
 """The user's own command, told what happened: config field `notify`. The only place that runs it.
 
 The command gets its words from the environment (`ANCHORLEG_EVENT`, `_RUN_NAME`, `_RUN_ID`, `_SLOT`, `_WORDS`) and the
-same with all facts as one JSON object on its standard input. It runs beside the controller, which never waits for it
-but at its own end. What is told, and that it is told once, `orchestrator.decisions.requests` decides from the ledger: a
-controller that is killed and started again does not repeat itself.
+same with all facts as one JSON object on its standard input. The controller waits for it only at its own end. What is
+told, and that it is told once, `orchestrator.decisions.requests` decides from the ledger.
 """
 
 from __future__ import annotations
@@ -28,8 +27,6 @@ TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = TIMEOUT_S + 5.0
 #: Events that wait for the one before; a thousand slots that fail at once need no thousand mails.
 MOST_WAITING = 100
-#: How much of the command's complaint goes into the log.
-COMPLAINT_CHARS = 200
 #: The system takes no variable of more than 128 KiB; all the words are in the facts.
 WORDS_CHARS = 1000
 
@@ -47,18 +44,13 @@ class Hook:
         close_timeout_s: float = CLOSE_TIMEOUT_S,
         most_waiting: int = MOST_WAITING,
     ) -> None:
-        self._run = run
-        self._run_dir = run_dir
-        self._say = say
+        self._run, self._run_dir, self._say = run, run_dir, say
         self._timeout_s, self._close_timeout_s, self._most_waiting = timeout_s, close_timeout_s, most_waiting
         self._pool = ThreadPoolExecutor(1, "notify")
         self._waiting: list[Future[None]] = []
 
     def __call__(self, kind: str, facts: dict[str, Any]) -> None:
-        """Tell about an event. `facts`: JSON values, with `words` and, where it is about one, `slot`.
-
-        Returns at once and raises nothing.
-        """
+        """Tell of an event. Returns at once, raises nothing. `facts`: JSON values, with `words` and perhaps `slot`."""
         if self._run.config.notify is None:
             return
         self._waiting = [one for one in self._waiting if not one.done()]
@@ -117,5 +109,5 @@ class Hook:
             return f"{command[0]}: {error.strerror}"
         if child.returncode == 0:
             return None
-        last = complaint.decode(errors="replace").strip()[-COMPLAINT_CHARS:].replace("\n", " / ")
+        last = complaint.decode(errors="replace").strip()[-200:].replace("\n", " / ")
         return f"{command[0]} ended with {child.returncode}{': ' + last if last else ''}"

@@ -52,11 +52,8 @@ from orchestrator.screens.timeline import clock
 
 #: In the environment of a process that a `start` puts into the background: the newest wish when that was typed.
 KNOWN = "ANCHORLEG_KNOWN_WISH"
-#: Ends that no person wished: of a machine, or of a time that is over, after which somebody types `start`.
-_NOBODYS = frozenset({PREEMPTED, TIME_OVER})
 #: What our trainer leaves of a complete training (`trainer.training.features.final`).
 FINAL = "final.safetensors"
-_WAITING_FOR_START = (SlotStatus.PAUSED, SlotStatus.FAILED)
 
 
 def start(asked: StartRequest, out: Console) -> None:
@@ -66,7 +63,7 @@ def start(asked: StartRequest, out: Console) -> None:
     """
     run_dir, told = asked.run_dir, os.environ.pop(KNOWN, None)
     known = int(told) if told is not None else patiently(lambda: read_control(run_dir)).number
-    print_notes(asked)
+    say(*notes_of(asked), file=sys.stderr)
     wait_for_owner_elsewhere(asked)
     if hand_to_living_owner(asked):
         return
@@ -81,8 +78,8 @@ def start(asked: StartRequest, out: Console) -> None:
             hook, board = Hook(run, run_dir, display.note), BoardWriter(run, run_dir)
             controller = make_controller(run, run_dir, lease, display.say, hook, board.write)
             controller.reactivate()
-            if controller.over and controller.control.wish == "run" and not is_paused(controller.ledger):
-                display.note(already_finished(run.config))
+            if controller.control.wish == "run" and (words := finished_words(controller)):
+                display.note(words)
             with notices_heeded(run, run_dir, display.note):
                 while True:
                     try:
@@ -103,9 +100,8 @@ def start(asked: StartRequest, out: Console) -> None:
 
 
 def wait_for_owner_elsewhere(asked: StartRequest) -> None:
-    """Where the jobs are on the controller's own machine, and that is another one than this: wait until it is known
-    whether it lives. A rented machine that was taken away says nothing, and the next one is to go on by itself. Errors:
-    RunFolderError; OSError where it cannot be told for some seconds.
+    """Where controller and jobs are on another machine: wait until it is known whether it lives. A rented machine that
+    was taken away says nothing, and the next one is to go on by itself. Errors: RunFolderError; OSError.
     """
     owner = patiently(lambda: living_owner(asked.run_dir))
     if owner is None or executor_of(asked) != "local" or is_alive(owner.process) is not None:
@@ -123,49 +119,34 @@ def executor_of(asked: StartRequest) -> str:
         return ""
 
 
-def print_notes(asked: StartRequest) -> None:
-    """What the person who typed `start` should know, on standard error."""
-    say(*(f"note: {note}" for note in notes_of(asked)), file=sys.stderr)
-
-
 def notes_of(asked: StartRequest) -> list[str]:
-    """What the person who types `start` should know, a sentence each."""
+    """What the person who types `start` should know, a line each."""
     config = asked.config
     here = visible_gpus(os.environ) if executor_of(asked) == "local" else ()
     shared = sharing(here, config.places, config.slurm.gpus)
-    wandb = wandb_notes(config.wandb, os.environ)
-    return [*warnings_of(config), *([shared] if shared else []), *wandb, *asked.notes]
+    notes = [*warnings_of(config), shared, *wandb_notes(config.wandb, os.environ), *asked.notes]
+    return [f"note: {note}" for note in notes if note]
 
 
 def begin_run(asked: StartRequest, known: int) -> Run:
-    """Make or revise the run, remember it, and wish that it goes on (`known`: see `wish_to_run`). The caller holds the
-    lease.
-    """
-    forked, renew = asked.forked_from, asked.renew_code
-    run = begin(asked.config, asked.path, asked.run_dir, os.environ, time.time(), forked=forked, renew_code=renew)
-    register(run, asked.run_dir, time.time())
-    wish_to_run(asked, asked.run_dir, known)
-    return run
-
-
-def wish_to_run(asked: StartRequest, run_dir: RunDir, known: int) -> None:
-    """Wish that the run goes on, until its time is over where one was given; a `start` without one takes it away.
+    """Make or revise the run, remember it, and wish that it goes on. The caller holds the lease.
 
     `known`: the newest wish when the command began. What a person wished since then, while it waited, counts.
     """
+    forked, renew, run_dir = asked.forked_from, asked.renew_code, asked.run_dir
+    run = begin(asked.config, asked.path, run_dir, os.environ, time.time(), forked=forked, renew_code=renew)
+    register(run, run_dir, time.time())
     before, now = read_control(run_dir), time.time()
     typed = _typed_between(run_dir, known, before.number)
     if typed is not None and typed.wish != "run":
         say(f"note: `orchestrator {typed.by}` was typed after this start and takes precedence.", file=sys.stderr)
-        return
-    if typed is not None and typed == before:
-        return
-    if (wish := wish_of(asked, before, now)) is not None:
+    elif typed != before and (wish := wish_of(asked, before, now)) is not None:
         write_control(run_dir, "run", now=now, by="start", until=wish.until)
+    return run
 
 
 def wish_of(asked: StartRequest, before: Control, now: float) -> Control | None:
-    """What `start` wishes at `now` where `before` counts; None: the same."""
+    """What `start` wishes at `now` where `before` counts, with an end if it has one; None: the same."""
     if before.wish == "run" and before.until is None and asked.for_s is None:
         return None
     return Control(number=before.number + 1, wish="run", at=now, by="start", until=asked.until(now))
@@ -176,17 +157,14 @@ def _typed_between(run_dir: RunDir, known: int, newest: int) -> Control | None:
     for number in range(newest, known, -1):
         with suppress(FileNotFoundError, ValueError):
             wish = Control.model_validate(read_json(run_dir.disk, run_dir.control / f"{number}.json"))
-            if wish.by not in _NOBODYS:
+            if wish.by not in {PREEMPTED, TIME_OVER}:
                 return wish
     return None
 
 
 def hand_to_living_owner(asked: StartRequest) -> bool:
     """Where a living controller has the run, mend its code; and if slots of it wait for `start`, or its end is set or
-    taken away, wish that. True: done.
-
-    Errors: LeaseHeld where the controller is stopping the run, or the config was changed too, which only the run's next
-    controller can take up.
+    taken away, wish that. True: done. Errors: LeaseHeld where it is stopping the run, or the config was changed too.
     """
     run_dir, name = asked.run_dir, asked.config.run_name
     owner = patiently(lambda: living_owner(run_dir))
@@ -218,12 +196,8 @@ def hand_to_living_owner(asked: StartRequest) -> bool:
 def waiting_for_start(ledger: Ledger | None, slots: int) -> list[int]:
     """Those of the first `slots` slots that go on when `start` is typed."""
     found = ledger.slots[:slots] if ledger else ()
-    return [slot.index for slot in found if slot.status in _WAITING_FOR_START and not slot.on_request]
-
-
-def is_paused(ledger: Ledger) -> bool:
-    """Whether a slot waits for a person."""
-    return any(slot.status is SlotStatus.PAUSED for slot in ledger.slots)
+    waits = {SlotStatus.PAUSED, SlotStatus.FAILED}
+    return [slot.index for slot in found if slot.status in waits and not slot.on_request]
 
 
 def make_controller(
@@ -234,9 +208,7 @@ def make_controller(
     hook: Hook,
     on_tick: Callable[[], None] = lambda: None,
 ) -> Controller:
-    """The controller of a run, on its executor. `on_tick`: see `Controller`. Errors: RunFolderError; OSError where the
-    ledger cannot be read for some seconds.
-    """
+    """The controller of a run, on its executor. Errors: RunFolderError, OSError."""
     executor = make_executor(run, run_dir)
     return patiently(
         lambda: Controller(run, run_dir, lease, executor, poll_s=run.poll_s, say=say, on_event=hook, on_tick=on_tick)
@@ -247,10 +219,10 @@ def report_end(controller: Controller, run: Run, run_dir: RunDir, out: Console) 
     """Say why the controller ended. Errors: Interrupted, SchedulerRefused, RunFailed, RunPaused."""
     name = run.config.run_name
     if not controller.over:
-        if any(slot.occupied for slot in controller.ledger.slots):
-            by_jobs = run.executor == "slurm" and run.config.relay.failover_tick
-            raise Interrupted("controller.ended-jobs-relay" if by_jobs else "controller.ended-jobs-go-on", name=name)
-        raise Interrupted("controller.ended", name=name)
+        if not any(slot.occupied for slot in controller.ledger.slots):
+            raise Interrupted("controller.ended", name=name)
+        by_jobs = run.executor == "slurm" and run.config.relay.failover_tick
+        raise Interrupted("controller.ended-jobs-relay" if by_jobs else "controller.ended-jobs-go-on", name=name)
     with suppress(AnchorlegError):  # a damaged file of a job is no reason to end in another way
         now = time.time()
         spent = goodput_of(run_view(run_dir, now, jobs=None), now)
@@ -258,51 +230,42 @@ def report_end(controller: Controller, run: Run, run_dir: RunDir, out: Console) 
             out.print(goodput_table(spent, out.width))
         else:
             say(*goodput_lines(spent))
-    say(*places_of_results(run_dir, run.config.slots))
+    say(f"Everything is in {run_dir.path}", "  checkpoints and metrics: slots/<slot>/attempts/<attempt>/")
+    say("  job output: jobs/<job>/, or `orchestrator logs <slot>`")
+    for slot in range(run.config.slots):
+        for path in run_dir.slot(slot).glob(f"attempts/*/{FINAL}"):
+            say(f"  slot {slot}'s policy, one file: {path.relative_to(run_dir.path)}")
     if controller.control.by == PREEMPTED:
         report_leaving(controller.ledger, controller.run.config)
     if controller.control.by == TIME_OVER:
         say(f"The time of `start --for` is over; continue with `orchestrator start {name}`.")
     if controller.control.wish == "run" or controller.control.by == TIME_OVER:
-        report_failures(controller.ledger, name)
+        _report_failures(controller.ledger, name)
 
 
 def report_leaving(ledger: Ledger, config: RunConfig) -> None:
-    """After a notice: the same command goes on, here after a false alarm, else on another machine that sees the folder.
-
-    Errors: HandedOver (exit code 75), unless nothing is left to do anywhere.
+    """After a notice the same command goes on, here or on another machine that sees the folder: HandedOver (exit code
+    75), unless nothing is left to do.
     """
     over = {SlotStatus.FINISHED, SlotStatus.DROPPED, SlotStatus.BEHIND}
     if any(slot.status not in over for slot in ledger.slots[: config.slots]):
         raise HandedOver("machine.taken", name=config.run_name)
 
 
-def places_of_results(run_dir: RunDir, slots: int) -> list[str]:
-    """Where the files are."""
-    lines = [f"Everything is in {run_dir.path}", "  checkpoints and metrics: slots/<slot>/attempts/<attempt>/"]
-    lines.append("  job output: jobs/<job>/, or `orchestrator logs <slot>`")
-    lines += [
-        f"  slot {slot}'s policy, one file: {path.relative_to(run_dir.path)}"
-        for slot in range(slots)
-        for path in run_dir.slot(slot).glob(f"attempts/*/{FINAL}")
-    ]
-    return lines
-
-
-def already_finished(config: RunConfig) -> str:
-    """What to say where `start` finds every slot finished, and nothing more to do for any."""
+def finished_words(controller: Controller) -> str:
+    """What to say where `start` finds every slot finished, and nothing more to do for any; else empty."""
+    config = controller.run.config
+    if not controller.over or any(slot.status is SlotStatus.PAUSED for slot in controller.ledger.slots):
+        return ""
     again = f"`orchestrator start {config.run_name} --set"
-    if config.command is None:
-        return f"{config.run_name} is finished. To train further, add steps: {again} training.total_steps=…`."
-    how = "other params or another command"
-    return f"{config.run_name} is finished. To continue a slot, give it {how}: {again} params.NAME=…`."
+    how = f"To train further, add steps: {again} training.total_steps=…`."
+    if config.command is not None:
+        how = f"To continue a slot, give it other params or another command: {again} params.NAME=…`."
+    return f"{config.run_name} is finished. {how}"
 
 
-def report_failures(ledger: Ledger, name: str) -> None:
-    """Slots that were given up, by their reason, or wait for a person.
-
-    Errors: SchedulerRefused where Slurm refused them, else RunFailed; RunPaused where nothing failed.
-    """
+def _report_failures(ledger: Ledger, name: str) -> None:
+    """Errors: SchedulerRefused where Slurm refused slots, else RunFailed; RunPaused where nothing failed."""
     failed = [slot for slot in ledger.slots if slot.status is SlotStatus.FAILED]
     paused = [slot for slot in ledger.slots if slot.status is SlotStatus.PAUSED]
     alike: dict[str, list[int]] = {}

@@ -1,9 +1,8 @@
 """The word of a cloud that it is about to take this machine away, which makes a wish to stop: every job saves and ends.
 
-AWS's and Google's metadata services answer at a link-local address, to any program on the machine; no account is
-needed, and no proxy is used. The variables that their own tools have say where they are
-(`AWS_EC2_METADATA_SERVICE_ENDPOINT`, `GCE_METADATA_HOST`). What comes from there is read with a limit on its time and
-its length, and anything but a notice in its documented form is no notice.
+AWS's and Google's metadata services answer at a link-local address, without an account and without a proxy, or where
+the variables of their own tools say. What comes from there is read with a limit on its time and its length, and
+anything but a notice in its documented form is no notice.
 
 AWS: EC2 user guide, "Spot Instance interruption notices" (two minutes, best effort; asked every 5 s as it recommends)
 and "Use the Instance Metadata Service" (version 2, with a token). Google: Compute Engine, "Create and use Spot VMs",
@@ -37,8 +36,6 @@ LOOK_S = 5.0
 TIMEOUT_S = 2.0
 #: A notice has about a hundred bytes, a token 56.
 MOST_BYTES = 4096
-#: A token for one look.
-TOKEN_S = 60
 #: Of words that the service chose.
 WORDS_CHARS = 40
 
@@ -49,92 +46,77 @@ class UnusableError(Exception):
     """The service did not answer, or not as it should; with a clause that says so."""
 
 
-def grace_of(run: Run, grace_s: float | None) -> float:
-    """How long (seconds) jobs have to hand over."""
-    return float(run.config.lead_seconds) + HAND_OVER_MARGIN_S if grace_s is None else grace_s
-
-
 @contextmanager
 def notices_heeded(run: Run, run_dir: RunDir, say: Callable[[str], None]) -> Iterator[None]:
     """Meanwhile a notice stops the run, where the config asks for that; one that is there does before the first job."""
 
     def stop(words: str) -> None:
         if read_control(run_dir).wish == "run":  # else somebody wished it before: it is stopped, and not handed over
-            write_control(run_dir, "stop", now=time.time(), by=PREEMPTED, grace_s=grace_of(run, None))
+            grace_s = float(run.config.lead_seconds) + HAND_OVER_MARGIN_S
+            write_control(run_dir, "stop", now=time.time(), by=PREEMPTED, grace_s=grace_s)
             say(f"{words}: every job is asked to save and end")
 
     asked = run.config.relay.preemption_notice
     if asked == "none":
         yield
         return
-    watch = NoticeWatch(("aws", "gcp") if asked == "auto" else (asked,), os.environ, stop, say)
-    watch.begin()
-    try:
+    with clouds_asked(("aws", "gcp") if asked == "auto" else (asked,), os.environ, stop, say):
         yield
-    finally:
-        watch.end()
 
 
-class NoticeWatch:
-    """Asks `clouds` every `look_s`, in a thread of its own, until one gives notice.
+@contextmanager
+def clouds_asked(
+    clouds: tuple[Cloud, ...],
+    environ: Mapping[str, str],
+    on_notice: Callable[[str], None],
+    say: Callable[[str], None],
+    *,
+    look_s: float = LOOK_S,
+) -> Iterator[None]:
+    """Meanwhile ask `clouds` every `look_s`, in a thread, until one gives notice. Waits for the first answer.
 
     `on_notice` is called once, with the words; an OSError of it means that it is called again. `say` gets one line for
     each thing that a person should know.
     """
+    patience_s = 2 * TIMEOUT_S * len(clouds)  # of AWS it takes two requests
+    asked, ended = threading.Event(), threading.Event()
+    said: set[str] = set()
 
-    def __init__(
-        self,
-        clouds: tuple[Cloud, ...],
-        environ: Mapping[str, str],
-        on_notice: Callable[[str], None],
-        say: Callable[[str], None],
-        *,
-        look_s: float = LOOK_S,
-    ) -> None:
-        self._clouds, self._environ = clouds, environ
-        self._on_notice, self._say, self._look_s = on_notice, say, look_s
-        self._patience_s = 2 * TIMEOUT_S * len(clouds)  # of AWS it takes two requests
-        self._said: set[str] = set()
-        self._asked, self._ended = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, name="preemption-notice", daemon=True)
+    def say_once(line: str) -> None:
+        if line not in said:
+            said.add(line)
+            say(f"{line}; trying again")
 
-    def begin(self) -> None:
-        """Begin to ask, and wait for the first answer as long as one may take."""
-        self._thread.start()
-        self._asked.wait(self._patience_s)
-
-    def end(self) -> None:
-        """Ask no more. Idempotent; waits for an answer that is under way."""
-        self._ended.set()
-        if self._thread.is_alive():
-            self._thread.join(self._patience_s)
-
-    def _run(self) -> None:
-        while not self._is_passed_on():
-            self._asked.set()
-            if self._ended.wait(self._look_s):
-                return
-        self._asked.set()
-
-    def _is_passed_on(self) -> bool:
+    def is_passed_on() -> bool:
         troubles = []
-        for cloud in self._clouds:
+        for cloud in clouds:
             try:
-                if words := notice_of(cloud, self._environ):
-                    self._on_notice(words)
+                if words := notice_of(cloud, environ):
+                    on_notice(words)
                 return bool(words)  # where one answers, no other one does
             except UnusableError as error:
                 troubles.append(f"{cloud}: {error}")
             except OSError as error:
-                self._say_once(f"jobs could not be told of a notice ({error.strerror or error}); trying again")
+                say_once(f"jobs could not be told of a notice ({error.strerror or error})")
                 return False
-        self._say_once(f"no preemption notice can be read: {'; '.join(troubles)}; trying again")
+        say_once(f"no preemption notice can be read: {'; '.join(troubles)}")
         return False
 
-    def _say_once(self, line: str) -> None:
-        if line not in self._said:
-            self._said.add(line)
-            self._say(line)
+    def ask_until_notice() -> None:
+        while not is_passed_on():
+            asked.set()
+            if ended.wait(look_s):
+                return
+        asked.set()
+
+    thread = threading.Thread(target=ask_until_notice, name="preemption-notice", daemon=True)
+    thread.start()
+    asked.wait(patience_s)
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(patience_s)
 
 
 def notice_of(cloud: Cloud, environ: Mapping[str, str]) -> str:
@@ -147,7 +129,7 @@ def notice_of(cloud: Cloud, environ: Mapping[str, str]) -> str:
             raise UnusableError(f"it answered with status {status} instead of TRUE or FALSE")
         return "Google Cloud takes this machine away within 30 s" if text == "TRUE" else ""
     address = environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or _ADDRESS
-    asked = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_S)}
+    asked = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}  # for one look
     status, token, _ = _request(address, "PUT", "/latest/api/token", asked)
     if status != http.client.OK or not token.isascii() or not token.isprintable():
         raise UnusableError(f"it gave no token (status {status})")
@@ -157,17 +139,12 @@ def notice_of(cloud: Cloud, environ: Mapping[str, str]) -> str:
         return ""
     if status != http.client.OK:
         raise UnusableError(f"it answered with status {status}")
-    return _action_of(text)
-
-
-def _action_of(text: str) -> str:
-    """Of `{"action": "terminate", "time": "2026-11-24T08:22:00Z"}`. Errors: UnusableError."""
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        value = None
-    action = value.get("action") if isinstance(value, dict) else None
-    if action not in {"terminate", "stop", "hibernate"}:
+        value = json.loads(text)  # {"action": "terminate", "time": "2026-11-24T08:22:00Z"}
+        action = value["action"]
+    except (ValueError, RecursionError, LookupError, TypeError):
+        action = None
+    if action not in ("terminate", "stop", "hibernate"):
         raise UnusableError("its answer is not a documented notice")
     return f"AWS takes this machine away ({action} at {printable(str(value.get('time', '')))[:WORDS_CHARS]})"
 

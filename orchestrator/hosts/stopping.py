@@ -10,25 +10,22 @@ from rich.console import Console
 
 from anchorleg.files import patiently
 from anchorleg.output import Waiting, say
-from orchestrator.decisions.models import Ledger
+from orchestrator.controller import HAND_OVER_MARGIN_S
 from orchestrator.decisions.requests import Control
 from orchestrator.errors import Interrupted, LeaseHeld, StopUnfinished
 from orchestrator.executors.base import JobState
 from orchestrator.hosts.display import RunDisplay, interruptions
 from orchestrator.hosts.hook import Hook
 from orchestrator.hosts.host import make_controller
-from orchestrator.hosts.notice import grace_of
 from orchestrator.run.lease import TTL_S, Lease, living_owner, silent_for
 from orchestrator.run.ledger import load_ledger, read_control, write_control
 from orchestrator.run.rundir import Run, RunDir, load_run, make_executor
 from orchestrator.screens.board import BoardWriter
 from orchestrator.screens.reading import run_view
-from orchestrator.screens.runview import RunView
 
 #: After its grace a stop cancels; Slurm's KillWait and one poll later the jobs are gone.
 STOP_MARGIN_S = 60.0
-#: An owner beats at least once a minute (controller.BEAT_S): one that is silent for longer is perhaps gone, which is
-#: known when its lease has run out.
+#: An owner beats at least once a minute (controller.BEAT_S); one that is silent for longer is perhaps gone.
 DOUBTFUL_S = 75.0
 #: From here on the person who waits is told why.
 SILENCE_TOLD_S = 10.0
@@ -37,7 +34,6 @@ WAKE_S = 5.0
 LOOK_S = 0.1
 #: Slurm takes an ended job out of the queue within a second or two; an epilog may take longer.
 QUEUE_TIMEOUT_S = 15.0
-QUEUE_LOOK_S = 0.5
 
 
 def wish_to_stop(run_dir: RunDir, *, at_once: bool, grace_s: float) -> Control:
@@ -53,12 +49,11 @@ def stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None, out: Console)
     """
     run = patiently(lambda: load_run(run_dir))
     patiently(lambda: load_ledger(run_dir, run.run_id))
-    name, grace = run.config.run_name, grace_of(run, grace_s)
-    wish = wish_to_stop(run_dir, at_once=at_once, grace_s=grace)
-    patience_s = (0.0 if at_once else grace) + STOP_MARGIN_S + 2 * run.poll_s
-    asked_at = time.monotonic()
-    give_up_at = asked_at + patience_s
-    told = False
+    name = run.config.run_name
+    grace_s = float(run.config.lead_seconds) + HAND_OVER_MARGIN_S if grace_s is None else grace_s
+    wish = wish_to_stop(run_dir, at_once=at_once, grace_s=grace_s)
+    patience_s = (0.0 if at_once else grace_s) + STOP_MARGIN_S + 2 * run.poll_s
+    asked_at, told = time.monotonic(), False
     with interruptions() as interrupted, RunDisplay(run_dir, out) as display:
         while not interrupted():
             newer = patiently(lambda: read_control(run_dir))
@@ -76,14 +71,14 @@ def stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None, out: Console)
             if silent_s > SILENCE_TOLD_S and waited_s > WAKE_S and not told and not owner.passes:
                 told = True
                 display.note(f"{owner} is silent; after {TTL_S:.0f} s the stop continues here")
-            if time.monotonic() > give_up_at and silent_s < DOUBTFUL_S:
+            if waited_s > patience_s and silent_s < DOUBTFUL_S:
                 raise LeaseHeld("stop.not-yet", number=wish.number, owner=owner, name=name)
             display.shown()
             time.sleep(LOOK_S)
     if not interrupted():
         with Waiting("waiting for Slurm's queue"):
             _wait_for_the_queue(run, run_dir)
-    report_stop(run, run_dir, interrupted=interrupted())
+    _report(run, run_dir, interrupted=interrupted())
 
 
 def _stop_here(
@@ -112,35 +107,24 @@ def _wait_for_the_queue(run: Run, run_dir: RunDir) -> None:
         poll = executor.poll()
         if poll.error is not None or all(row.state is JobState.ENDED for row in poll.rows):
             return
-        time.sleep(QUEUE_LOOK_S)
+        time.sleep(0.5)
 
 
-def live_jobs(ledger: Ledger | None) -> list[str]:
-    """What may still be in the queue: job ids, or the tokens of submissions whose id is not known."""
-    slots = ledger.slots if ledger is not None else ()
-    live = [submission for slot in slots for attempt in slot.attempts for submission in attempt.live]
-    return [submission.job_id or submission.token for submission in live]
-
-
-def report_stop(run: Run, run_dir: RunDir, *, interrupted: bool) -> None:
+def _report(run: Run, run_dir: RunDir, *, interrupted: bool) -> None:
     """Say where everything stands after a stop. Errors: StopUnfinished, Interrupted."""
     name = run.config.run_name
     ledger = load_ledger(run_dir, run.run_id)
-    if left := live_jobs(ledger):
-        jobs = ", ".join(left)
+    live = [one for slot in (ledger.slots if ledger else ()) for attempt in slot.attempts for one in attempt.live]
+    if jobs := ", ".join(submission.job_id or submission.token for submission in live):
         if interrupted:
             raise Interrupted("stop.interrupted", jobs=jobs, name=name)
         if ledger is not None and ledger.blind_since is not None:
             raise StopUnfinished("stop.queue-unseen", jobs=jobs, name=name, why=ledger.blind_error)
         raise StopUnfinished("stop.jobs-left", jobs=jobs, name=name)
-    say(after_stop(run_view(run_dir)))
-
-
-def after_stop(view: RunView) -> str:
-    """Where everything stands, in a sentence that does not grow with the slots."""
-    name = view.run_name
+    view = run_view(run_dir)
     if view.state == "finished":
-        return f"{name} is finished; there is nothing to stop."
+        say(f"{name} is finished; there is nothing to stop.")
+        return
     done = sum(slot.state == "finished" for slot in view.slots)
     finished = f" with {done} of {len(view.slots)} slots finished" if done else ""
-    return f"{name} is stopped{finished}. Continue with `orchestrator start {name}`."
+    say(f"{name} is stopped{finished}. Continue with `orchestrator start {name}`.")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from anchorleg.output import say
 from orchestrator.controller import Controller
 from orchestrator.decisions.models import Ledger, Slot, SlotStatus, SubmissionState
 from orchestrator.failover import HOLDER
-from orchestrator.hosts.display import Log
+from orchestrator.hosts.display import log_line
 from orchestrator.hosts.hook import Hook
 from orchestrator.hosts.host import make_controller
 from orchestrator.run.lease import Lease
@@ -19,26 +20,19 @@ from orchestrator.screens.board import BoardWriter
 
 def tick(run_dir: RunDir) -> None:
     """One tick, for a person or a crontab. Errors: LeaseHeld."""
-    run = load_run(run_dir)
-    lease = Lease.take_patiently(run_dir, "tick")
-    _tick(run, run_dir, lease, say, Controller.tick)
+    _tick(load_run(run_dir), run_dir, Lease.take_patiently(run_dir, "tick"), say, Controller.tick)
 
 
 def tick_for_job(run_dir: RunDir) -> None:
-    """One tick, for a job that ends while no controller is there; what it does is said in controller.log.
-
-    Errors: LeaseHeld, at once.
-    """
-    run = load_run(run_dir)
-    _tick(run, run_dir, Lease.take(run_dir, HOLDER, now=time.time()), Log(run_dir).say, tick_as_job)
+    """One tick, for a job that ends without a controller, told in controller.log. Errors: LeaseHeld, at once."""
+    run, lease = load_run(run_dir), Lease.take(run_dir, HOLDER, now=time.time())
+    _tick(run, run_dir, lease, partial(log_line, run_dir), tick_as_job)
 
 
 def _tick(
     run: Run, run_dir: RunDir, lease: Lease, say: Callable[[str], None], act: Callable[[Controller], None]
 ) -> None:
-    """The board is written when the lease is free again: that may take long on a slow disk, and meanwhile no other
-    controller can look after the run.
-    """
+    """The board is written when the lease is free again: that may take long on a slow disk."""
     hook = Hook(run, run_dir, say)
     try:
         act(make_controller(run, run_dir, lease, say, hook))
@@ -49,8 +43,8 @@ def _tick(
 
 
 def tick_as_job(controller: Controller) -> None:
-    """One tick that leaves nothing for later: nobody may come. Where it finds out itself that what was asked for before
-    was never accepted, which is to be asked for again in a minute, a second one does so at once.
+    """One tick that leaves nothing for later, when nobody may come: what it finds was never accepted, a second one asks
+    for again at once.
     """
     attempts = [slot.current for slot in controller.ledger.slots if slot.current]
     known = {submission.token for attempt in attempts for submission in attempt.submissions}
@@ -63,9 +57,7 @@ def tick_as_job(controller: Controller) -> None:
 
 
 def without_waits_for_room(ledger: Ledger) -> Ledger:
-    """`ledger` in which slots whose last submission was refused for lack of room may try again at once: by the time at
-    which they were to, no job may be left that looks.
-    """
+    """`ledger` in which slots that wait for room may try again at once: later, no job may be left that looks."""
     slots = tuple(
         slot.model_copy(update={"not_before": 0.0}) if waits_for_room(slot) else slot for slot in ledger.slots
     )

@@ -1,18 +1,4 @@
-"""When a loop saves, and when it leaves: what all the callbacks of this folder do, and any loop can do itself.
-
-::
-
-    job = Job.from_environment() or Job.standalone(Path("runs/by-hand"))
-    job.listen()
-    keeper = Checkpointer(job, total=1000)
-    if keeper.start is not None:
-        load(keeper.start.path)
-    for step in range(keeper.start_step, 1000):
-        ...
-        keeper.tell({"loss": loss})           # what `status` shows, and queue.metric may name
-        keeper.step_done(step + 1, save)      # save(folder) writes the files
-    keeper.finish(1000, save)
-"""
+"""When a loop saves, and when it leaves: for the callbacks of this folder, and for any loop (docs/programs.md)."""
 
 from __future__ import annotations
 
@@ -49,10 +35,10 @@ class Checkpointer:
         self._told: dict[str, float | str] = {}
 
     def tell(self, values: Mapping[str, Any]) -> None:
-        """What every report says from now on beside the steps: losses, rewards, the metric of `queue.metric`.
+        """What every report says from now on beside the steps, such as the metric of `queue.metric`.
 
-        A number that is not finite stands there as a word (`nan`): what it was before tells nothing of what it is. What
-        is no number is left out; a name of the report's own (`step`, `total`, …) is refused: ValueError.
+        A number that is not finite stands there as a word (`nan`); what is no number is left out. Errors: ValueError
+        for a name of the report's own (`RESERVED`).
         """
         for name, value in values.items():
             if name in RESERVED:
@@ -65,8 +51,8 @@ class Checkpointer:
         """To be called between two steps, where `write(folder)` saves all that the next one needs.
 
         Saves where it is due. Leaves with exit code 75 (SystemExit) after a save when the job is asked to hand over;
-        never before its first step, so that even the shortest jobs get on, nor after the last one, which `finish` is
-        for. Errors: OSError, those of `write`.
+        never before its first step, so that even the shortest jobs get on, nor after the last one (see `finish`).
+        Errors: OSError, those of `write`.
         """
         leaves = self._leaves(step)  # asked once: what comes after the save is for the next step
         if leaves or self._is_time(step):
@@ -86,9 +72,9 @@ class Checkpointer:
         self.saved = step
 
     def finish(self, step: int, write: Callable[[Path], object]) -> None:
-        """Save the end of the run, and say that it is there; then the program exits with 0. Errors: as `step_done`.
+        """Save the end of the run, and report it; then the program exits with 0. Errors: as `step_done`.
 
-        `step` is then the total, whatever was said before: a training may stop early, or go on to a round number.
+        `step` becomes the total: a training may stop early, or go on to a round number.
         """
         self.save(step, write)
         self.total = step

@@ -1,10 +1,9 @@
 """A Gymnasium environment in the middle of its episode, as a JSON value: what its Python objects hold.
 
-It works where the state is numbers, texts, enums, arrays, lists and numpy generators (classic control, toy text, many
-of one's own), through all wrappers, and for vectors of such (`SyncVectorEnv`). What has two names (`self.rng =
-self.np_random`) is one thing again afterwards; an array that shows a part of another one becomes one of its own. An
-environment that keeps its state elsewhere (MuJoCo, an emulator, an object that can be called) is refused: its episode
-cannot go on, and a new one has to begin. Functions and its own methods are those of the new one.
+It works where the state is numbers, texts, enums, arrays, lists and numpy generators, through all wrappers, and for
+vectors of such (`SyncVectorEnv`). What has two names (`self.rng = self.np_random`) is one thing again afterwards; an
+array that shows a part of another one becomes one of its own. An environment that keeps its state elsewhere (MuJoCo, an
+emulator, an object that can be called) is refused. Functions and its own methods are those of the new one.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ _SHARED = (np.ndarray, np.random.Generator, list, dict, deque)
 
 
 def env_state(env: Any) -> list[dict[str, Any]]:
-    """What `env` and each environment that it wraps hold, outermost first. Errors: TypeError: names what is unknown.
+    """What `env` and each environment that it wraps hold, outermost first. The order of its keys counts: keep it.
 
-    The order of its keys counts: keep it.
+    Errors: TypeError: names what is unknown.
     """
     return _Packer().layers(env)
 
@@ -52,12 +51,6 @@ def _layers(env: Any) -> Iterator[Any]:
     while env is not None:
         yield env
         env = vars(env).get("env")
-
-
-def _state_of(layer: Any) -> Iterator[tuple[str, Any]]:
-    for name, value in vars(layer).items():
-        if name not in _NAMES_OF_CONSTANTS and not _is_constant(value):
-            yield name, value
 
 
 def _is_constant(value: Any) -> bool:
@@ -89,11 +82,13 @@ class _Packer:
         self._met: dict[int, tuple[int, Any]] = {}  # with the thing itself: another one shall not get its id
 
     def layers(self, env: Any) -> list[dict[str, Any]]:
-        """As `env_state`."""
-        return [
-            {name: self._packed(value, f"{type(layer).__name__}.{name}") for name, value in _state_of(layer)}
-            for layer in _layers(env)
-        ]
+        state: list[dict[str, Any]] = []
+        for layer in _layers(env):
+            state.append({})
+            for name, value in vars(layer).items():
+                if name not in _NAMES_OF_CONSTANTS and not _is_constant(value):
+                    state[-1][name] = self._packed(value, f"{type(layer).__name__}.{name}")
+        return state
 
     def _packed(self, value: Any, where: str) -> Any:
         if not isinstance(value, _SHARED):
@@ -138,7 +133,6 @@ class _Unpacker:
         self._made: list[Any] = []
 
     def restore(self, env: Any, state: list[dict[str, Any]]) -> None:
-        """As `restore_env`."""
         layers = list(_layers(env))
         if len(layers) != len(state):
             raise ValueError(f"the saved environment has {len(state)} layers, but this one has {len(layers)}")

@@ -1,12 +1,7 @@
-"""Any environment of Gymnasium's interface, shown to those who watch the job: one wrapper around it.
+"""Any environment of Gymnasium's interface, shown to those who watch the job: one wrapper around it (docs/programs.md).
 
-::
-
-    env = Watched(gymnasium.make("CartPole-v1", render_mode="rgb_array"), job)
-
-While nobody watches, a step costs one comparison more, and nothing is drawn. While somebody does, the environment draws
-itself (`render_mode="rgb_array"`) as often as it is wanted, ten times a second at most; that costs this job time, and
-changes no number of it where drawing draws no random numbers. Wrap one environment of several. Needs Pillow.
+While nobody watches, a step costs one comparison more. While somebody does, the environment draws itself at most ten
+times a second; that costs time, and changes no number where drawing draws no random numbers. Needs Pillow.
 """
 
 from __future__ import annotations
@@ -24,7 +19,6 @@ from PIL import Image
 from anchorleg.job import Job
 
 MOST_FPS = 10
-QUALITY = 75
 #: A picture's longer side, and what a batch may hold: a larger one is made smaller.
 MOST_PIXELS = 480
 MOST_BYTES = 60_000
@@ -34,7 +28,7 @@ _MOST_FACTS = 16
 class Watched(gymnasium.Wrapper):
     """`env` as it is. `task`: what it is called on the page, by default its id. `clock`: monotonic s.
 
-    Of `info` the numbers and short words are shown beside the picture.
+    Of `info` the numbers and short words are shown beside the picture. Of several environments wrap one.
     """
 
     def __init__(
@@ -95,7 +89,7 @@ def as_jpeg(pixels: np.ndarray) -> bytes:
     while True:
         image.thumbnail((side, side))
         kept = io.BytesIO()
-        image.save(kept, "JPEG", quality=QUALITY)
+        image.save(kept, "JPEG", quality=75)
         if kept.tell() <= MOST_BYTES:
             return kept.getvalue()
         side = side * 3 // 4

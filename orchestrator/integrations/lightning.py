@@ -1,15 +1,8 @@
-"""PyTorch Lightning under Anchorleg: one callback that saves at the hand-over and leaves.
+"""PyTorch Lightning under Anchorleg: one callback that saves at the hand-over and leaves (docs/programs.md).
 
-::
-
-    hand_over = HandOver(job)
-    trainer = Trainer(callbacks=[hand_over], …)
-    trainer.fit(module, data, ckpt_path=hand_over.ckpt_path)
-
-It saves between two batches and between two epochs, a whole checkpoint of Lightning's. What comes at an epoch's end,
-and a validation, come first, so `lead_seconds` must hold them. The next job goes on within the epoch: batches that were
-done are drawn again in the same order and left out, since an ordinary `DataLoader` cannot begin in the middle (one that
-has `state_dict` is Lightning's business).
+It saves a whole checkpoint of Lightning's between two batches or two epochs; what comes at an epoch's end, and a
+validation, come first. The next job goes on within the epoch: batches that were done are drawn again in the same order
+and left out, since an ordinary `DataLoader` cannot begin in the middle (one with `state_dict` is Lightning's business).
 """
 
 from __future__ import annotations
@@ -30,10 +23,9 @@ _ENDLESS = 2**53
 
 
 class HandOver(Callback):
-    """`every`: also save after so many steps (of the optimizer), for jobs that are killed.
+    """`every`: also save after so many steps (of the optimizer), for jobs that are killed. One process a job.
 
-    `ckpt_path`: what `Trainer.fit` is to be given, None at the first time. One process a job: several would each ask
-    and leave by themselves.
+    `ckpt_path`: what `Trainer.fit` is to be given, None at the first time.
     """
 
     def __init__(self, job: Job, every: int | None = None) -> None:
@@ -64,8 +56,10 @@ class HandOver(Callback):
         if self._batches >= trainer.num_training_batches:
             self._batches = 0
         if self._chance is not None and not self._batches:
-            _begin_new_epoch(trainer)  # on_train_epoch_start brings the streams back
-            return
+            # With `max_steps`, Lightning would go on in the epoch that is over, and with the iterator it has.
+            loop = trainer.fit_loop
+            loop.epoch_loop._restarting = loop._resuming_from_checkpoint = False  # noqa: SLF001
+            return  # on_train_epoch_start brings the streams back
         if self._chance_of_epoch is not None:
             restore_random_state(self._chance_of_epoch)
         self._chance_of_epoch = random_state()
@@ -99,10 +93,8 @@ class HandOver(Callback):
             self._chance_of_epoch = random_state()
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:  # noqa: ARG002
-        """Save where that is due; leave with exit code 75 (SystemExit) if the job is asked to.
-
-        Not where something is still to come before the next batch that a checkpoint from here would leave out: a
-        validation, schedulers that wait for it, the module's own end of the epoch.
+        """Save or leave (`Checkpointer.step_done`), but not where something is still to come before the next batch that
+        a checkpoint would leave out: a validation, schedulers that wait for it, the module's own end of the epoch.
         """
         loop = trainer.fit_loop.epoch_loop
         self._batches = loop.batch_progress.current.ready
@@ -120,12 +112,6 @@ class HandOver(Callback):
 def _numbers(trainer: Trainer) -> dict[str, Any]:
     """What the module logged (`self.log`), but for names that a report has itself."""
     return {name: value for name, value in trainer.callback_metrics.items() if name not in RESERVED}
-
-
-def _begin_new_epoch(trainer: Trainer) -> None:
-    """Lightning would go on in the epoch that is over where there are `max_steps`, and with the iterator it has."""
-    loop = trainer.fit_loop
-    loop.epoch_loop._restarting = loop._resuming_from_checkpoint = False  # noqa: SLF001
 
 
 def _writer(trainer: Trainer) -> Callable[[Path], None]:

@@ -1,15 +1,8 @@
-"""stable-baselines3 under Anchorleg: one callback that saves at the hand-over and leaves, and loads what it left.
+"""stable-baselines3 under Anchorleg: one callback that saves between two rollouts and leaves, and loads what it left.
 
-::
-
-    hand_over = HandOver(job, total=100_000)
-    model = hand_over.load(PPO, env) or PPO("MlpPolicy", env, seed=0)
-    hand_over.learn(model)
-
-It saves between two rollouts, so a rollout and its updates must fit into `lead_seconds`. The next job goes on in the
-middle of the episodes where the environments are in this process (`DummyVecEnv`, with nothing around it that keeps a
-state but `VecNormalize`) and `envs.env_state` knows them; else with new episodes, and says so. The replay buffer and
-`VecNormalize` come along in stable-baselines3's own files.
+The next job goes on in the middle of the episodes where the environments are in this process (`DummyVecEnv`, with
+nothing around it that keeps a state but `VecNormalize`) and `envs.env_state` knows them; else with new episodes, and
+says so. The replay buffer and `VecNormalize` come along in stable-baselines3's own files. See docs/programs.md.
 """
 
 from __future__ import annotations
@@ -32,10 +25,7 @@ _MODEL, _REPLAY, _NORMALIZE, _MOMENT = "model.zip", "replay.pkl", "normalize.pkl
 
 
 class HandOver(BaseCallback):
-    """`total`: timesteps of the whole run; `every`: also save after so many, for jobs that are killed.
-
-    One process a job: several would each ask and leave by themselves.
-    """
+    """`total`: timesteps of the run; `every`: also save after so many, for jobs that are killed. One process a job."""
 
     def __init__(self, job: Job, total: int, every: int | None = None) -> None:
         super().__init__()

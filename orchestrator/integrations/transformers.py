@@ -1,14 +1,7 @@
 """Hugging Face's `Trainer` under Anchorleg: one callback that has it save at the hand-over, and leaves.
 
-::
-
-    hand_over = HandOver(job)
-    arguments = TrainingArguments(output_dir=hand_over.output_dir, …)
-    trainer = Trainer(model, arguments, train_dataset=data, callbacks=[hand_over])
-    hand_over.train(trainer)
-
 The checkpoints are the `Trainer`'s own, whole: it finds its place in the data again, and its streams of chance. Each
-that it writes becomes one of the job's, also those of its `save_strategy`.
+that it writes becomes one of the job's, also those of its `save_strategy`. See docs/programs.md.
 """
 
 from __future__ import annotations
@@ -24,10 +17,9 @@ from orchestrator.integrations.checkpointer import RESERVED, Checkpointer
 
 
 class HandOver(TrainerCallback):
-    """`every`: also save after so many steps (of the optimizer), for jobs that are killed.
+    """`every`: also save after so many steps (of the optimizer), for jobs that are killed. One process a job.
 
-    `output_dir`: what `TrainingArguments` is to be given. One process a job: several would each ask and leave by
-    themselves.
+    `output_dir`: what `TrainingArguments` is to be given.
     """
 
     def __init__(self, job: Job, every: int | None = None) -> None:
@@ -78,9 +70,7 @@ class HandOver(TrainerCallback):
         if not control.should_training_stop:
             self._keeper.step_done(state.global_step, self._take(state.global_step))
 
-    def on_log(
-        self, _args: TrainingArguments, _state: TrainerState, _control: TrainerControl, logs: Any = None, **_more: Any
-    ) -> None:
+    def on_log(self, _args: Any, _state: Any, _control: Any, logs: Any = None, **_more: Any) -> None:
         """What the `Trainer` logs (`loss`, `eval_loss`, …) is in every report."""
         self._keeper.tell({name: value for name, value in (logs or {}).items() if name not in RESERVED})
 

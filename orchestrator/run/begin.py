@@ -13,13 +13,7 @@ from pathlib import Path
 
 from anchorleg.files import is_full, link_count, make_folder, read_json_or_none
 from anchorleg.places import user_path
-from orchestrator.config import (
-    RunConfig,
-    check_start,
-    check_walltime,
-    parse_config,
-    training_identity,
-)
+from orchestrator.config import RunConfig, check_start, check_walltime, parse_config, training_identity
 from orchestrator.decisions.models import make_token
 from orchestrator.decisions.verdicts import NO_INODES
 from orchestrator.disk import PRIVATE_FOLDER, is_out_of_inodes
@@ -48,35 +42,16 @@ from trainer.config.training import differences
 #: What a submission may see of the environment in which `start` was typed. Everything else belongs into
 #: `slurm.setup`: run.json lies in a shared folder, and environments hold secrets.
 KEPT_VARIABLES = (
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "SHELL",
-    "LANG",
-    "LC_ALL",
-    "TMPDIR",
-    "SLURM_CONF",
-    "MODULEPATH",
-    "MODULESHOME",
-    "LMOD_CMD",
-    "LMOD_PKG",
-    "LD_LIBRARY_PATH",
-    "MUJOCO_GL",
-    "WANDB_MODE",
-    "WANDB_PROJECT",
-    "WANDB_ENTITY",
-    "WANDB_RUN_GROUP",
-    "WANDB_TAGS",
-    "WANDB_BASE_URL",
-)
-#: In place of the part of a submission's name that is drawn by chance.
-UNDRAWN = "x" * 8
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH",
+    "SLURM_CONF", "MODULEPATH", "MODULESHOME", "LMOD_CMD", "LMOD_PKG", "MUJOCO_GL",
+    "WANDB_MODE", "WANDB_PROJECT", "WANDB_ENTITY", "WANDB_RUN_GROUP", "WANDB_TAGS", "WANDB_BASE_URL",
+)  # fmt: skip
 #: Beside them, for jobs on this machine: which of its GPUs are ours. On Slurm each job has its own.
 KEPT_HERE = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+#: In place of the part of a submission's name that is drawn by chance.
+UNDRAWN = "x" * 8
 #: What a run folder has beside single files and `shared/`.
 OWN_FOLDERS = ("lease", "jobs", "control", "requests", "code", "slots", LOGS)
-#: Experiments beyond these are counted, and not named.
 NAMED = 4
 
 
@@ -140,10 +115,8 @@ def begin(
     renew_code: bool = False,
     fix: Callable[[Path], str] = fix_code,
 ) -> Run:
-    """Make the run in `run_dir`, or revise the one that is there. The caller holds the lease.
-
-    `fix` makes the run's copy of our packages; `renew_code`: take the user's anew, too. Errors: ConfigError,
-    IdentityMismatch, RunFolderError, StorageError.
+    """Make the run in `run_dir`, or revise the one that is there; the caller holds the lease. `fix`: makes our code's
+    copy; `renew_code`: take the user's anew, too. Errors: ConfigError, IdentityMismatch, RunFolderError, StorageError.
     """
     executor = executor_for(config, run_dir, environ)
     check_start(config, executor)
@@ -162,7 +135,7 @@ def begin(
     try:
         wanted["code"] = fix(run_dir.code)
         before = load_run(run_dir) if run_dir.run_file.exists() else None
-        wanted |= snapshot.of_run(config, config_path.parent, run_dir, before, renew=renew_code)
+        wanted["snapshot"] = snapshot.of_run(config, config_path.parent, run_dir, before, renew=renew_code)
         if before is not None:
             load_ledger(run_dir, before.run_id)
             if has_begun(run_dir):  # a run that never got a job may still be made right
@@ -179,7 +152,7 @@ def begin(
         if config.actors is not None:
             check_theirs(shared)
         else:
-            make_shared(shared)
+            _make_shared(shared)
         if config.collaboration.group is not None:
             share_with(shared, config.collaboration.group)
         save_run(run_dir, after)
@@ -189,7 +162,7 @@ def begin(
 
 
 def _folder_before(config: RunConfig, run_dir: RunDir, environ: Mapping[str, str]) -> str:
-    """The folder of the run that must finish first. Errors: UnknownRun; ConfigError where it is this run."""
+    """Errors: UnknownRun; ConfigError where it is this run."""
     if config.after is None:
         return ""
     found = find_run(config.after, environ).path
@@ -205,14 +178,12 @@ def with_known_experiments(config: RunConfig, run_dir: RunDir) -> tuple[RunConfi
     if not run_dir.run_file.exists() or not _has_given_places(run_dir):
         return config, ()
     before = load_run(run_dir).config
-    if (before.experiments is None) != (config.experiments is None):
-        raise ConfigError(
-            "run.has-slots" if before.experiments is None else "run.has-experiments",
-            path=run_dir.path,
-            name=config.run_name,
-        )
-    if before.experiments is None or config.experiments is None:
+    if before.experiments is None:
+        if config.experiments is not None:
+            raise ConfigError("run.has-slots", path=run_dir.path, name=config.run_name)
         return config, ()
+    if config.experiments is None:
+        raise ConfigError("run.has-experiments", path=run_dir.path, name=config.run_name)
     named = {row["name"] for row in config.experiments}
     kept = [row["name"] for row in before.experiments if row["name"] not in named]
     value = config.model_dump(mode="json", exclude_unset=True)
@@ -224,12 +195,8 @@ def with_known_experiments(config: RunConfig, run_dir: RunDir) -> tuple[RunConfi
     return config, (f"the config no longer names {which}: they continue; to end them, use `orchestrator drop`.",)
 
 
-def make_shared(folder: Path) -> None:
-    """Make the shared folder, ours alone, so that laptops find it before the first policy. Errors: StorageError naming
-    the field.
-
-    What can be seen from here may still be invisible to a compute node; a job that cannot publish says so and trains.
-    """
+def _make_shared(folder: Path) -> None:
+    """Laptops find it before the first policy. A job that cannot publish there says so and trains."""
     try:
         if not folder.is_dir():
             make_folder(folder, PRIVATE_FOLDER)
@@ -238,7 +205,7 @@ def make_shared(folder: Path) -> None:
 
 
 def _has_given_places(run_dir: RunDir) -> bool:
-    """Whether anything goes by the numbers of its slots: a job was asked for, or somebody asked something of a slot."""
+    """Whether a job was asked for, or anything of a slot: by the number of one."""
     if has_begun(run_dir) or newest_request(run_dir.disk, run_dir.requests):
         return True
     ledger = load_ledger(run_dir, load_run(run_dir).run_id)
@@ -262,18 +229,12 @@ def check_identity(
         saved = read_json_or_none(run_dir.settings(slot))
         if saved is not None:
             changed += differences(saved, resolve(config.training_of(slot)))
-    raise IdentityMismatch(
-        "run.other-training",
-        path=run_dir.path,
-        changed=", ".join(dict.fromkeys(changed)) or "what it trains",
-        name=config.run_name,
-    )
+    what = ", ".join(dict.fromkeys(changed)) or "what it trains"
+    raise IdentityMismatch("run.other-training", path=run_dir.path, changed=what, name=config.run_name)
 
 
-def check_jobs_are_here(run_dir: RunDir) -> None:
-    """A run that was moved or copied under its jobs goes on when they have ended: a job looks for everything where its
-    run was when it was submitted. Errors: RunFolderError while one is there; OSError.
-    """
+def _check_jobs_are_here(run_dir: RunDir) -> None:
+    """Errors: RunFolderError where a job looks for its run elsewhere: it was moved or copied; OSError."""
     if not run_dir.run_file.exists():
         return
     run = load_run(run_dir)
@@ -295,11 +256,8 @@ def check_jobs_are_here(run_dir: RunDir) -> None:
 
 
 def prepare_folder(run_dir: RunDir) -> None:
-    """Make the run folder, close it, and prove that it can be written. Errors: StorageError; as `check_jobs_are_here`.
-
-    Others may pass through it to its shared folder. What else is in it they would read, or have us run.
-    """
-    check_jobs_are_here(run_dir)
+    """Make the run folder, close it to others, prove that it can be written. Errors: StorageError, RunFolderError."""
+    _check_jobs_are_here(run_dir)
     try:
         make_folder(run_dir.path)
         _close(run_dir.path, stat.S_IWGRP | stat.S_IWOTH)
@@ -329,9 +287,7 @@ def _close(folder: Path, to: int) -> None:
 
 
 def why_no_links(folder: Path) -> str:
-    """Why `folder` has no hard links, on which the lease and each job's claim rest; empty where it has. For `start` and
-    doctor. Errors: OSError where it cannot be written.
-    """
+    """Why `folder` has no hard links, on which leases and claims rest; empty where it has. Errors: OSError."""
     trial = folder / f".link-{secrets.token_hex(4)}"
     other = trial.with_name(f"{trial.name}-2")
     trial.touch()
@@ -346,10 +302,7 @@ def why_no_links(folder: Path) -> str:
 
 
 def rendered(config: RunConfig, config_path: Path, slot: int, environ: Mapping[str, str]) -> str:
-    """The job script that `start` would submit for `slot`, with `UNDRAWN` in its token. Nothing is written.
-
-    Errors: ConfigError, OSError.
-    """
+    """The job script that `start` would submit, with `UNDRAWN` in its token. Errors: ConfigError, OSError."""
     if slot >= config.slots:
         raise ConfigError("slot.unknown", name=config.run_name, slot=slot, last=config.slots - 1)
     executor = pick_executor(config, environ) if config.executor != "slurm" else "slurm"

@@ -18,10 +18,8 @@ from orchestrator.disk import PRIVATE, PRIVATE_FOLDER, private_opener
 PACKAGES = ("anchorleg", "orchestrator", "trainer", "syncd")
 #: Of these a program of one's own may import: `anchorleg.job`, `orchestrator.integrations`.
 IMPORTABLE = ("anchorleg", "orchestrator")
-#: In the copy, a folder of links to these alone. On a PYTHONPATH the whole copy would hide packages of other people's
-#: that have the names of ours.
+#: In the copy, a folder of links to these alone: the whole copy would hide other people's packages of our names.
 FOR_PROGRAMS = "for-programs"
-_SKIPPED = frozenset({"__pycache__"})
 
 
 def package_folder(name: str) -> Path:
@@ -32,25 +30,21 @@ def package_folder(name: str) -> Path:
     return Path(next(iter(spec.submodule_search_locations)))
 
 
-def _sources() -> list[tuple[str, Path]]:
-    """(name in the copy, file), sorted."""
+def _contents() -> list[tuple[str, bytes]]:
+    """(name in the copy, what is in the file), sorted."""
     files = []
     for package in PACKAGES:
         folder = package_folder(package)
         files += [
             (f"{package}/{path.relative_to(folder)}", path)
             for path in folder.rglob("*")
-            if path.is_file() and not _SKIPPED & set(path.parts) and path.suffix not in {".pyc", ".tmp"}
+            if path.is_file() and "__pycache__" not in path.parts and path.suffix not in {".pyc", ".tmp"}
         ]
     here = Path(__file__).parents[1]
     if not (here / "templates").is_dir():  # an editable install: the wheel has them beside the code
         tree = here.parent / "templates"
         files += [(f"orchestrator/templates/{path.name}", path) for path in tree.iterdir() if path.is_file()]
-    return sorted(files)
-
-
-def _contents() -> list[tuple[str, bytes]]:
-    return [(name, path.read_bytes()) for name, path in _sources()]
+    return [(name, path.read_bytes()) for name, path in sorted(files)]
 
 
 def _hash_of(contents: list[tuple[str, bytes]]) -> str:
@@ -66,10 +60,8 @@ def code_hash() -> str:
 
 
 def fix_code(code_dir: Path) -> str:
-    """Copy the packages to `code_dir/<hash>`; of a copy that is there, mend what is missing or differs. Returns the
-    hash. Errors: OSError.
-
-    It may be done beside the run's owner: each file that is mended comes whole, with the content of before.
+    """Copy the packages to `code_dir/<hash>`, the answer; of a copy that is there, mend what is missing or differs,
+    each file whole, so that it may be done beside the run's owner. Errors: OSError.
     """
     contents = _contents()
     code = _hash_of(contents)
@@ -95,14 +87,11 @@ def fix_code(code_dir: Path) -> str:
 
 
 def _mend(folder: Path, contents: list[tuple[str, bytes]]) -> None:
-    """A purge of old files, or a crash of the file server, takes single files; jobs of the run may be reading it.
-
-    What is not of the copy goes: a job would import it, or refuse the whole (`templates/train.sbatch`).
-    """
+    """Jobs may be reading it. What is not of the copy goes: a job would import it, or refuse the whole."""
     named = {name for name, _ in contents}
     for where, folders, names in os.walk(folder):
         here = Path(where).relative_to(folder)
-        folders[:] = [name for name in folders if name not in {*_SKIPPED, FOR_PROGRAMS}]
+        folders[:] = [name for name in folders if name not in {"__pycache__", FOR_PROGRAMS}]
         for name in names:
             if str(here / name) not in named and not name.startswith("."):
                 (folder / here / name).unlink(missing_ok=True)

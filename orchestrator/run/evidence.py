@@ -13,14 +13,12 @@ from orchestrator.disk import RECORDS_KEPT, Disk, read_record
 from orchestrator.executors.base import Frozen, JobState, Poll
 from orchestrator.run.rundir import RunDir
 
-#: What holds a whole traceback, also of a pool's worker: what it met stands in the first half.
+#: What holds a whole traceback, also of a pool's worker.
 LOG_TAIL_BYTES = 16 << 10
 
 
 class _Files:
-    """The paths in one attempt's folder, asked for at every look, and what was in those of its files that are written
-    once: to join paths and to read them again would be half of a look's cost.
-    """
+    """Paths in an attempt's folder, and its files that are written once: to make them anew is half of a look's cost."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -54,13 +52,11 @@ def _files(run_path: Path, slot: int, attempt: int) -> _Files:
 def read_evidence(
     run_dir: RunDir, slot: int, attempt: int, token: str | None = None, *, with_log: bool = True
 ) -> Evidence:
-    """Read one attempt's folder. Absent and torn files are absences: they prove nothing.
-
-    `token`: whose log to read while nobody has claimed the attempt. `with_log`: read it even without a bad end.
+    """Read one attempt's folder. Absent and torn files prove nothing. `token`: whose log to read while nobody has
+    claimed the attempt. `with_log`: read it even without a bad end.
     """
     disk, files = run_dir.disk, _files(run_dir.path, slot, attempt)
-    names = disk.names(files.folder)
-    if not names:
+    if not (names := disk.names(files.folder)):
         if not with_log or not token:
             return Evidence()
         return Evidence(log_tail=log_tail(run_dir, token), has_output=bool(output_files(run_dir, token)))
@@ -92,10 +88,7 @@ def read_evidence(
 
 
 def read_all(run_dir: RunDir, ledger: Ledger, poll: Poll | None = None) -> dict[tuple[int, int], Evidence]:
-    """Evidence of every attempt that the ledger still thinks open, by (slot, attempt).
-
-    The end of a log is read only where it may be needed: after a bad end, or where `poll` no longer has the job.
-    """
+    """Evidence of every open attempt, by (slot, attempt); of logs, after a bad end or where `poll` lacks the job."""
     found = {}
     jobs = str(run_dir.jobs)
     for slot in ledger.slots:
@@ -112,9 +105,8 @@ def read_all(run_dir: RunDir, ledger: Ledger, poll: Poll | None = None) -> dict[
 
 
 def newer_attempts(run_dir: RunDir, slot: Slot) -> list[int]:
-    """The attempts above all that the ledger knows that left a folder, highest first: it is behind the truth there.
-
-    A slot that has a job gets none, so only the next number is looked for: the list of them all grows for ever.
+    """The attempts above all that the ledger knows that left a folder, highest first: it is behind the truth there. A
+    slot that has a job gets none, so only the next number is looked for: the list of them all grows for ever.
     """
     known = slot.attempts[-1].number if slot.attempts else -1
     if slot.occupied and not run_dir.disk.exists(_files(run_dir.path, slot.index, known + 1).folder):

@@ -1,8 +1,7 @@
 """Who owns a run: one controller at a time, on folders where neither locks nor SQLite can be trusted.
 
-docs/architecture.md ("Lease and ledger") says when an owner is taken for gone, and what a successor waits for. It is
-never taken for gone because of a clock. Names and contents of a shared folder may be seen up to a minute late, each by
-itself.
+docs/architecture.md ("Lease and ledger") says when an owner is taken for gone (never because of a clock), and what a
+successor waits for. Names and contents of a shared folder may be seen up to a minute late, each by itself.
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ from orchestrator.run.rundir import RunDir
 
 #: Three of the longest allowed polls (60 s) without a beat. An owner beats at least once a poll.
 TTL_S = 180.0
-#: A tick of a person, a crontab or a job is soon over, if Slurm answers: another owner waits for its end, and until
-#: its ledger is seen; of one that died on another machine, until that is known.
+#: A tick is soon over, if Slurm answers: another owner waits for its end, and until its ledger is seen.
 PASSING_TIMEOUT_S = TTL_S + 60.0
 #: No file is seen later than this (the longest attribute cache of NFS is 60 s); what is missing then was taken away.
 LATE_S = 75.0
@@ -69,15 +67,10 @@ def read_owner(run_dir: RunDir, epoch: int) -> Owner:
         raise RunFolderError("lease.unreadable", path=path, why=error) from None
 
 
-def is_released(run_dir: RunDir, epoch: int) -> bool:
-    """Whether the owner of `epoch` said that it is done."""
-    return run_dir.disk.exists(run_dir.lease / f"{epoch}.released")
-
-
 def living_owner(run_dir: RunDir, *, monotonic: Callable[[], float] = time.monotonic) -> Owner | None:
     """The owner, unless it is known to be gone. Errors: RunFolderError; OSError where it cannot be told now."""
     epoch = highest_epoch(run_dir)
-    if epoch < 0 or is_released(run_dir, epoch):
+    if epoch < 0 or run_dir.disk.exists(run_dir.lease / f"{epoch}.released"):
         return None
     owner = read_owner(run_dir, epoch)
     if is_alive(owner.process) is False:
@@ -93,9 +86,7 @@ class Ticks(NamedTuple):
 
 
 def regular_ticks(run_dir: RunDir, now: float) -> Ticks | None:
-    """What a crontab does for a run without a controller, by the run's two newest owners. None: no such ticks come.
-    Errors: OSError.
-    """
+    """What a crontab does for a run, by its two newest owners. None: no such ticks come. Errors: OSError."""
     newest = highest_epoch(run_dir)
     try:
         last, before = read_owner(run_dir, newest), read_owner(run_dir, newest - 1)
@@ -109,8 +100,8 @@ def regular_ticks(run_dir: RunDir, now: float) -> Ticks | None:
 
 
 def silent_for(run_dir: RunDir, epoch: int, now: float) -> float:
-    """For how long (seconds) this machine has seen no beat of an epoch. It remembers in `lease/seen-<host>-….json`.
-    Errors: OSError where it cannot be told now: a dead owner must not live again because a read was refused.
+    """For how long (seconds) this machine has seen no beat of an epoch. Errors: OSError where it cannot be told now: a
+    dead owner must not live again because a read was refused.
     """
     # The monotonic clock is the same for all processes of one boot, so its readings can be kept in a file.
     seen_path = run_dir.lease / f"seen-{host_name()}-{boot_id()}.json"
@@ -141,9 +132,7 @@ def wait_for_word(
     monotonic: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
-    """Wait until `owner` is heard of (True) or is known to be gone (False): after `TTL_S`, or where looks are refused
-    after `PASSING_TIMEOUT_S` at the latest.
-    """
+    """Wait until `owner` is heard of (True) or is known to be gone (False), for `PASSING_TIMEOUT_S` at most."""
     give_up_at = monotonic() + PASSING_TIMEOUT_S
     beats: set[int | None] = set()
     while monotonic() < give_up_at:
@@ -158,8 +147,8 @@ def wait_for_word(
 
 
 def unseen_ledger(run_dir: RunDir, epoch: int, *, monotonic: Callable[[], float] = time.monotonic) -> int | None:
-    """The epoch, `epoch` or one before it, whose owner left a newer ledger than the one that is seen here; None: we see
-    all of it, or have waited for `LATE_S`. Errors: OSError where it cannot be told now.
+    """The epoch, up to `epoch`, whose owner left a newer ledger than is seen here; None: we see all, or have waited for
+    `LATE_S`. Errors: OSError where it cannot be told now.
     """
     for taken in reversed([one for one in numbers_in(run_dir.disk, run_dir.lease) if one <= epoch]):
         try:
@@ -213,7 +202,7 @@ class Lease:
 
     @classmethod
     def of_nobody(cls, run_dir: RunDir) -> Lease:
-        """None at all, whose `check` always fails: enough for `Controller.preview`."""
+        """One whose `check` always fails: enough for `Controller.preview`."""
         return cls(run_dir, Owner(epoch=-1, process=myself(), since=0.0, command="preview"))
 
     @classmethod
@@ -226,10 +215,7 @@ class Lease:
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> Lease:
-        """Own the next epoch. Errors: LeaseHeld, naming the living owner; OSError where it cannot be told for some
-        seconds.
-        """
-        # It looks once, and nobody may come after it.
+        """Own the next epoch. Errors: LeaseHeld; OSError where it cannot be told for some seconds."""
         epoch = patiently(lambda: _free_epoch(run_dir, monotonic), sleep=sleep, monotonic=monotonic)
         owner = Owner(epoch=epoch, process=myself(), since=now, command=command)
         lease = cls(run_dir, owner)
@@ -267,9 +253,7 @@ class Lease:
             raise LeaseLost("lease.taken", owner=read_owner(self.run_dir, newest), epoch=self.epoch)
 
     def passed_by(self, *, sleep: Callable[[float], None] = time.sleep) -> Owner | None:
-        """Who took this run over, where it only looked once: a tick of a job, a crontab or a person while this
-        process was held up. Errors: RunFolderError; OSError where it cannot be told for some seconds.
-        """
+        """The tick that took this run over while this process was held up. Errors: RunFolderError, OSError."""
         owner = patiently(self._successor, sleep=sleep, monotonic=self._monotonic)
         return owner if owner is not None and owner.passes else None
 
@@ -278,9 +262,7 @@ class Lease:
         return read_owner(self.run_dir, newest) if newest > self.epoch else None
 
     def release(self) -> None:
-        """Say that we are done, and with which beat, so that the next owner need not wait. Idempotent. A folder that
-        was made anew under us is somebody else's, and is left alone.
-        """
+        """Say that we are done, and with which beat. Idempotent. A folder that was made anew under us is left alone."""
         if not self._is_ours():
             return
         beat = _beat(self.run_dir, self.epoch)

@@ -1,15 +1,16 @@
 """Reading and writing the ledger, the control files, and the event history.
 
-The ledger of epoch e is written by the owner of epoch e only; a reader takes the highest epoch that has one. A torn or
-foreign ledger is an error that names the file and the last good copy. The history, a line of JSON for each thing that
-happened, lies in the file of the owner's epoch. Ticks of a crontab are an owner each, so old files are joined:
-`events-<first>-<last>.jsonl` counts before any file of those epochs that a crash left behind.
+The ledger of epoch e is written by the owner of epoch e only; a reader takes the highest epoch that has one. The
+history, a line of JSON for each thing that happened, lies in the file of the owner's epoch. Ticks of a crontab are an
+owner each, so old files are joined: `events-<first>-<last>.jsonl` counts before any file of those epochs that a crash
+left behind.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,8 +28,7 @@ from orchestrator.run.rundir import RunDir
 EPOCHS_KEPT = 10
 
 
-def ledger_epochs(run_dir: RunDir) -> list[int]:
-    """Epochs that have a ledger, newest first."""
+def _ledger_epochs(run_dir: RunDir) -> list[int]:
     ledgers = [name for name in run_dir.disk.names(run_dir.path) if name.startswith("ledger-")]
     numbers = [name.removeprefix("ledger-").removesuffix(".json") for name in ledgers if name.endswith(".json")]
     return sorted((int(number) for number in numbers if number.isdecimal()), reverse=True)
@@ -40,7 +40,7 @@ def newest_epoch(run_dir: RunDir) -> int | None:
     for epoch in reversed(numbers_in(run_dir.disk, run_dir.lease)):
         if run_dir.disk.exists(run_dir.ledger(epoch)):
             return epoch
-    return next(iter(ledger_epochs(run_dir)), None)
+    return next(iter(_ledger_epochs(run_dir)), None)
 
 
 def load_ledger(run_dir: RunDir, run_id: str) -> Ledger | None:
@@ -52,13 +52,12 @@ def load_ledger(run_dir: RunDir, run_id: str) -> Ledger | None:
     try:
         return _parsed(run_dir.disk.read(path), run_id)
     except ValueError as error:
-        older = [epoch for epoch in ledger_epochs(run_dir) if epoch != newest]
+        older = [epoch for epoch in _ledger_epochs(run_dir) if epoch != newest]
         good = next((run_dir.ledger(epoch) for epoch in older if _loads(run_dir, epoch, run_id)), None)
         raise RunFolderError("ledger.damaged", path=path, why=_first_line(error), good=good or "none") from None
 
 
 def _parsed(data: bytes, run_id: str) -> Ledger:
-    """Errors: ValueError."""
     try:
         ledger = Ledger.model_validate_json(data)
         version = ledger.version if "version" in ledger.model_fields_set else None
@@ -99,9 +98,7 @@ def save_ledger(run_dir: RunDir, ledger: Ledger, now: float) -> Ledger:
 
 
 def drop_old_epochs(run_dir: RunDir) -> None:
-    """Keep the newest `EPOCHS_KEPT` ledgers and lease records, the newest ledger in any case, the whole history, and
-    what machines have seen of the newest owner.
-    """
+    """Keep the newest `EPOCHS_KEPT` ledgers and lease records, the newest ledger in any case, and the history."""
     newest, names = newest_epoch(run_dir), run_dir.disk.names(run_dir.lease)
     taken = numbers_in(run_dir.disk, run_dir.lease)[::-1]
     for epoch in taken[EPOCHS_KEPT:]:
@@ -147,8 +144,8 @@ def write_control(
 
 
 def control_at(run_dir: RunDir, now: float, grace_s: float) -> Control:
-    """The newest wish at `now` (unix seconds). One whose time is over becomes a `stop` with `grace_s`, here and on the
-    disk; where somebody wrote another wish meanwhile, that one counts. Errors: RunFolderError, OSError.
+    """The newest wish at `now` (unix seconds). One whose time is over becomes a `stop` with `grace_s`, also on disk,
+    unless somebody wrote another wish meanwhile. Errors: RunFolderError, OSError.
     """
     control = read_control(run_dir)
     due = control.due(now, grace_s)
@@ -179,19 +176,15 @@ def read_events(run_dir: RunDir) -> list[dict[str, Any]]:
     """All events, in the order of their epochs. A torn line of a crash is left out. Errors: OSError."""
     events = []
     for line in _read_whole(run_dir).decode(errors="replace").splitlines():
-        try:
+        with suppress(ValueError, RecursionError):
             events.append(json.loads(line))
-        except (ValueError, RecursionError):
-            continue
     return events
 
 
 def _read_whole(run_dir: RunDir) -> bytes:
     for _ in range(LOOKS):
-        try:
+        with suppress(FileNotFoundError):  # it was joined with others between our look and our read
             return _joined(run_dir, _parts(run_dir))
-        except FileNotFoundError:
-            continue  # it was joined with others between our look and our read
     return _joined(run_dir, _parts(run_dir))
 
 
@@ -202,9 +195,7 @@ def _joined(run_dir: RunDir, parts: list[tuple[int, int, Path]]) -> bytes:
 
 
 def join_old(run_dir: RunDir, epoch: int) -> None:
-    """Join the files of epochs that are long over, where there are many. Killed anywhere, nothing is lost or told
-    twice. Errors: OSError.
-    """
+    """Join files of epochs long over, where there are many. Killed anywhere, nothing is lost or told twice."""
     names = [name for name in run_dir.disk.names(run_dir.path) if _EVENTS.fullmatch(name)]
     if len(names) <= FILES_KEPT:
         return

@@ -23,11 +23,10 @@ from orchestrator.run.ledger import load_ledger
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.run.submission import drop_job_folder
 
-#: What is younger stays, unless somebody asks: its job may have ended in a way that they want to look into.
+#: What is younger stays, unless somebody asks: they may want to look into its end.
 OLDER_THAN_S = 7 * 86_400.0
 #: A controller may be about to submit what is younger than this: its folder comes before its line in the ledger.
 SETTLED_S = 600.0
-#: The kinds of what can go, with a word for people.
 KINDS = {
     "jobs": "scripts and output of ended jobs",
     "code": "copies of code that no job uses",
@@ -60,8 +59,8 @@ class DiskView(Frozen):
 def disk_view(
     run_dir: RunDir, *, older_than_s: float = OLDER_THAN_S, larger_than: int = 0, keep: int | None = None
 ) -> DiskView:
-    """`larger_than`: bytes of the smallest that goes. `keep`: newest checkpoints of a program of one's own that stay in
-    each slot without a job; None: all. Errors: ConfigError; UnknownRun, RunFolderError; OSError.
+    """`larger_than`: bytes of the smallest that goes. `keep`: newest checkpoints of an own program that stay in each
+    slot without a job; None: all. Errors: ConfigError; UnknownRun, RunFolderError; OSError.
     """
     run = load_run(run_dir)
     if keep is not None and run.config.command is None:
@@ -143,6 +142,5 @@ def _checkpoints(run_dir: RunDir, ledger: Ledger, keep: int | None) -> Iterator[
     for slot in numbers_in(run_dir.disk, run_dir.path / "slots") if keep is not None else ():
         attempts = attempt_numbers(run_dir.slot(slot))
         if slot not in busy and attempts:
-            yield from (
-                _leftover("checkpoints", path) for path in surplus(Job(run_dir.path, slot, attempts[-1]), keep or 0)
-            )
+            for path in surplus(Job(run_dir.path, slot, attempts[-1]), keep or 0):
+                yield _leftover("checkpoints", path)

@@ -2,10 +2,8 @@
 reads all it needs, wherever it lives.
 
 Requests for single slots (`requests/<n>.json`) are written by commands and taken up in their order by every tick. They
-stay: the experiments that were added are in no other place (`load_run` adds them to the config).
-
-The runs that were started from this account have a small file each in `$XDG_STATE_HOME/anchorleg/runs/` (default
-`~/.local/state`), so that `status`, `stop` and `logs` work from any folder. Losing it loses nothing.
+stay: the experiments that were added are in no other place (`load_run` adds them to the config). This account's runs
+have a small file each in `$XDG_STATE_HOME/anchorleg/runs/`, so that commands find them: losing it costs nothing.
 """
 
 from __future__ import annotations
@@ -25,9 +23,8 @@ from anchorleg.job import SHARED
 from anchorleg.places import runs_folder, user_path
 from anchorleg.words import did_you_mean
 from orchestrator.config import LOCAL_POLL_S, SLURM_POLL_S, RunConfig, training_identity
-from orchestrator.decisions.evidence import Lenient
 from orchestrator.decisions.requests import Kind, Request
-from orchestrator.disk import LOCAL_DISK, Disk, numbers_in, read_json, read_record
+from orchestrator.disk import LOCAL_DISK, Disk, numbers_in, read_json, read_json_or_none, read_record
 from orchestrator.errors import RunFolderError, UnknownRun
 from orchestrator.executors.base import Executor, Frozen
 from orchestrator.experiments import MOST_SLOTS
@@ -42,21 +39,17 @@ def newest_request(disk: Disk, folder: Path) -> int:
 
 def requests_after(disk: Disk, folder: Path, number: int) -> list[Request]:
     """Those with a higher number, in their order. Errors: RunFolderError where one is damaged."""
-    return [_read_request(disk, folder / f"{n}.json") for n in numbers_in(disk, folder, ".json") if n > number]
-
-
-def _read_request(disk: Disk, path: Path) -> Request:
-    try:
-        return Request.model_validate(read_json(disk, path))
-    except ValueError:
-        raise RunFolderError("request.damaged", path=path) from None
+    found = []
+    for path in (folder / f"{n}.json" for n in numbers_in(disk, folder, ".json") if n > number):
+        try:
+            found.append(Request.model_validate(read_json(disk, path)))
+        except ValueError:
+            raise RunFolderError("request.damaged", path=path) from None
+    return found
 
 
 def ask(disk: Disk, folder: Path, kind: Kind, *, now: float, after: int = 0, **what: Any) -> Request:
-    """Add a request under the next free number, so that two commands cannot overwrite each other.
-
-    `after`: the newest that was taken up; its file may have been moved away. Errors: OSError.
-    """
+    """Add a request under the next free number. `after`: the newest taken up, perhaps moved away. Errors: OSError."""
     disk.make_folder(folder, exist_ok=True)
     number = max(after, newest_request(disk, folder))
     while True:
@@ -67,13 +60,11 @@ def ask(disk: Disk, folder: Path, kind: Kind, *, now: float, after: int = 0, **w
             return request
 
 
-#: The folder of links to the jobs' output files, in the run folder.
+#: Links to the jobs' output files.
 LOGS = "logs"
 
 
 class _Below:
-    """A path in the run folder."""
-
     def __init__(self, name: str) -> None:
         self._name = name
 
@@ -89,17 +80,11 @@ class RunDir:
     disk: Disk = field(default=LOCAL_DISK, compare=False, repr=False)
 
     run_file = _Below("run.json")
-    #: One folder for each submission.
     jobs = _Below("jobs")
-    #: Links to the jobs' output files.
     logs = _Below(LOGS)
-    #: The owners' epochs.
     lease = _Below("lease")
-    #: Numbered wishes of `start` and `stop`.
     control = _Below("control")
-    #: Numbered wishes for single slots, of `add`, `drop`, `pause`, `resume` and `priority`.
     requests = _Below("requests")
-    #: The fixed copies of the packages.
     code = _Below("code")
     #: What a controller in the background prints, and failover ticks say.
     log = _Below("controller.log")
@@ -150,12 +135,10 @@ class ProgramCopy(Frozen):
 
 
 class Run(Frozen):
-    """`run.json`: one training and how its jobs are to be made. Every path in it is absolute.
-
-    `revision` counts config changes; `identity` (None for a foreign command) is the slots' training identity, which
-    must never change; `code`: hash of the fixed code; `env`: what submissions and jobs see of the environment;
-    `controller_python`: the interpreter in which `start` was typed, for failover ticks; `after`: the folder of the run
-    that must finish first.
+    """`run.json`: one training and how its jobs are to be made, with absolute paths. `revision` counts config changes;
+    `identity` (None for a foreign command) is the slots' training identity; `code`: hash of the fixed code; `env`: what
+    submissions and jobs see of the environment; `controller_python`: the interpreter in which `start` was typed, for
+    failover ticks; `after`: the folder of the run that must finish first.
     """
 
     version: int = 1
@@ -187,9 +170,7 @@ def program_folder(run: Run, run_dir: RunDir) -> Path:
 
 
 def shared_dir(config: RunConfig, folder: str, run_dir: RunDir) -> Path:
-    """The shared folder of the run (absolute): `collaboration.shared_dir` relative to the config file's `folder`, else
-    `shared/` in the run folder; of actors, the one for which they play.
-    """
+    """The run's shared folder (absolute), by default `shared/` in the run folder; of actors, the one they play for."""
     if config.actors is not None:
         return theirs(config.actors, folder)
     named = config.collaboration.shared_dir
@@ -270,32 +251,24 @@ class Entry(Frozen):
     registered_at: float
 
 
-class _RunId(Lenient):
-    run_id: str
-
-
 def register(run: Run, run_dir: RunDir, now: float, environ: Mapping[str, str] = os.environ) -> None:
     """Remember a run. A home folder that cannot be written costs the comfort, not the run."""
     folder = runs_folder(environ)
     entry = Entry(run_id=run.run_id, run_name=run.config.run_name, run_dir=str(run_dir.path), registered_at=now)
-    try:
+    with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / f"{run.run_id}.json", entry.model_dump())
-    except OSError:
-        return
 
 
 def entries(environ: Mapping[str, str] = os.environ) -> list[Entry]:
     """All runs that still have their folder, newest first."""
-    records = (read_record(Entry, path) for path in sorted(runs_folder(environ).glob("*.json")))
-    known: list[Entry] = [entry for entry in records if entry is not None]
-    return sorted((entry for entry in known if _is_there(entry)), key=lambda entry: -entry.registered_at)
-
-
-def _is_there(entry: Entry) -> bool:
-    """Whether its folder still holds that very run: folders are wiped and used again."""
-    record = read_record(_RunId, RunDir(Path(entry.run_dir)).run_file)
-    return record is not None and record.run_id == entry.run_id
+    found: list[Entry] = []
+    for entry in (read_record(Entry, path) for path in sorted(runs_folder(environ).glob("*.json"))):
+        # Folders are wiped and used again.
+        there = read_json_or_none(LOCAL_DISK, RunDir(Path(entry.run_dir)).run_file) if entry is not None else None
+        if isinstance(there, dict) and there.get("run_id") == entry.run_id:
+            found.append(entry)
+    return sorted(found, key=lambda entry: -entry.registered_at)
 
 
 def find_run(name: str, environ: Mapping[str, str] = os.environ) -> RunDir:

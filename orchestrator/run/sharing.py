@@ -1,7 +1,5 @@
-"""A shared folder and the other accounts of this cluster: who may read it, and what stands in their way.
-
-The owner's folder is the group's to read (2750), and each slot's folder in `v1/incoming/` is the group's to add to
-(3770, made by the slot's learner). Jobs that play for others say themselves what is in their way.
+"""A shared folder and the other accounts of this cluster. The owner's folder is the group's to read (2750), and each
+slot's folder in `v1/incoming/` is the group's to add to (3770, made by the slot's learner).
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ import grp
 import os
 import pwd
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 from orchestrator.errors import ConfigError, StorageError
@@ -27,15 +24,13 @@ _PASSED_OVER = (errno.ELOOP, errno.ENXIO, errno.EOPNOTSUPP, errno.EACCES, errno.
 
 
 def share_with(folder: Path, group: str) -> None:
-    """Give `folder` and all in it to `group`, to be read and not to be written.
-
-    One that is so already is left alone. What is another account's in it (segments that wait, say) is passed over.
-
+    """Give `folder` and all in it that is ours to `group`, to be read and not to be written, unless it is so already.
     Errors: ConfigError (no such group, or not ours), StorageError (not our folder).
     """
-    gid = gid_of(group)
+    gid = _gid_of(group)
     try:
-        if is_shared_with(folder, gid):
+        status = os.stat(folder)
+        if status.st_gid == gid and status.st_mode & (FOLDER_MODE | stat.S_IWGRP) == FOLDER_MODE:
             return
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -81,22 +76,17 @@ def _give_entry(name: str, folder: int, gid: int, *, is_open: bool) -> None:
         os.close(fd)
 
 
-def gid_of(group: str) -> int:
-    """The number of a group that this account is in. Errors: ConfigError."""
-    mine = {os.getegid(), *os.getgroups()}
+def _gid_of(group: str) -> int:
+    """Errors: ConfigError where this account is not in it."""
+    ours = {os.getegid(), *os.getgroups()}
     try:
         gid = grp.getgrnam(group).gr_gid
     except KeyError:
-        raise ConfigError("group.unknown", group=group, mine=_yours(mine)) from None
-    if gid not in mine and os.geteuid() != 0:
-        raise ConfigError("group.not-a-member", group=group, mine=_yours(mine))
-    return gid
-
-
-def is_shared_with(folder: Path, gid: int) -> bool:
-    """Whether `folder` belongs to the group, to be read only, and so does what is made in it. Errors: OSError."""
-    status = os.stat(folder)
-    return status.st_gid == gid and status.st_mode & (FOLDER_MODE | stat.S_IWGRP) == FOLDER_MODE
+        gid = None
+    if gid is not None and (gid in ours or os.geteuid() == 0):
+        return gid
+    mine = f"yours: {', '.join(sorted(map(_name_of, ours)))}"
+    raise ConfigError("group.unknown" if gid is None else "group.not-a-member", group=group, mine=mine)
 
 
 def check_theirs(shared: Path) -> None:
@@ -110,39 +100,35 @@ def check_theirs(shared: Path) -> None:
 
 
 def troubles(run_dir: RunDir) -> list[str]:
-    """Who could change the run, as "found. advice.". As far as modes tell: an access list may open what they close."""
+    """Who may put another folder in the place of the run's, or of one above it, as "found. advice.": jobs would run
+    what is in it, as us. As far as modes tell: an access list may open what they close.
+    """
+    folder = run_dir.path
     try:
-        return list(_others_above(run_dir.path))
+        for place in reversed((folder, *folder.parents)):
+            if not place.is_dir():
+                break
+            status = os.stat(place)
+            if status.st_uid not in {0, os.geteuid(), NOBODY}:
+                who = f"its owner {_account(status.st_uid)}"
+            elif place == folder or status.st_mode & stat.S_ISVTX:
+                continue  # our own run folder is closed by `start`
+            elif status.st_mode & stat.S_IWOTH:
+                who = "everybody"
+            elif status.st_mode & stat.S_IWGRP and not _is_ours_alone(status.st_gid):
+                who = f"members of {_name_of(status.st_gid)}"
+            else:
+                continue
+            mode = stat.S_IMODE(status.st_mode)
+            found = f"{who} can replace the contents of {place} (mode {mode:o}), and jobs would run it as you."
+            return [f"{found} Choose a run_dir below a folder that only you can write to, or trust them."]
     except OSError as error:
-        return [f"{error.filename or run_dir.path} cannot be read ({error.strerror}). Ask its owner."]
-
-
-def _others_above(folder: Path) -> Iterator[str]:
-    """Who may put another folder in the place of `folder`, or of one above it: jobs would run what is in it, as us."""
-    for place in reversed((folder, *folder.parents)):
-        if not place.is_dir():
-            return
-        status = os.stat(place)
-        if status.st_uid not in {0, os.geteuid(), NOBODY}:
-            who = f"its owner {_account(status.st_uid)}"
-        elif place == folder or status.st_mode & stat.S_ISVTX:
-            continue  # our own run folder is closed by `start`
-        elif status.st_mode & stat.S_IWOTH:
-            who = "everybody"
-        elif status.st_mode & stat.S_IWGRP and not _is_ours_alone(status.st_gid):
-            who = f"members of {_name_of(status.st_gid)}"
-        else:
-            continue
-        mode = stat.S_IMODE(status.st_mode)
-        yield (
-            f"{who} can replace the contents of {place} (mode {mode:o}), and jobs would run it as you. "
-            "Choose a run_dir below a folder that only you can write to, or trust them."
-        )
-        return
+        return [f"{error.filename or folder} cannot be read ({error.strerror}). Ask its owner."]
+    return []
 
 
 def _is_ours_alone(gid: int) -> bool:
-    """Whether it is the group that many systems make for each account, with nobody else in it."""
+    """The group that many systems make for each account."""
     try:
         group = grp.getgrgid(gid)
     except KeyError:
@@ -155,10 +141,6 @@ def _account(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return f"account {uid}"
-
-
-def _yours(gids: set[int]) -> str:
-    return f"yours: {', '.join(sorted(map(_name_of, gids)))}"
 
 
 def _name_of(gid: int) -> str:

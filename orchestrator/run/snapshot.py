@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from anchorleg.files import make_folder, publish_folder, write_bytes
 from anchorleg.places import user_path
@@ -24,7 +23,7 @@ from orchestrator.disk import PRIVATE, PRIVATE_FOLDER
 from orchestrator.errors import ConfigError
 from orchestrator.run.rundir import ProgramCopy, Run, RunDir, load_run, program_folder
 
-#: A program is text. What is larger is data or results, which jobs name by their whole paths.
+#: A program is text; what is larger is data or results.
 LARGEST_BYTES = 10 << 20
 #: Beyond these a folder is no program's: a home, or data in small files.
 MOST_FILES, MOST_BYTES = 20_000, 500 << 20
@@ -33,18 +32,9 @@ GIT_S = 60.0
 #: The value of `code.snapshot` that stands for git's newest commit.
 COMMIT = "git"
 _SKIPPED = frozenset({"__pycache__", "node_modules"})
-#: What a folder of installed packages, or of a run, has in it.
+#: What installed packages, or a run, have in their folder.
 _MARKS = ("pyvenv.cfg", "run.json")
-#: Left-out files beyond these are counted, and not named.
 _NAMED = 3
-
-
-class ProgramFiles(NamedTuple):
-    """Files of `top`, as names relative to it, and those that are too large for a copy, with their sizes in bytes."""
-
-    top: Path
-    names: tuple[str, ...]
-    left_out: dict[str, int]
 
 
 def _git(folder: Path, *words: str, **env: str) -> bytes | None:
@@ -58,7 +48,7 @@ def _git(folder: Path, *words: str, **env: str) -> bytes | None:
 
 
 def _top(config: RunConfig, folder: Path) -> Path:
-    """The folder that is copied; `folder`: the config's. Errors: ConfigError."""
+    """The folder that is copied. Errors: ConfigError."""
     setting = config.code.snapshot
     if setting == COMMIT:
         if (told := _git(folder, "rev-parse", "--show-toplevel")) is None:
@@ -70,9 +60,10 @@ def _top(config: RunConfig, folder: Path) -> Path:
     return top
 
 
-def listing(config: RunConfig, folder: Path, run_dir: RunDir) -> ProgramFiles:
-    """What `take` would copy: what git does not ignore; without git all but hidden files; never installed packages and
-    run folders. Errors: ConfigError; OSError.
+def listing(config: RunConfig, folder: Path, run_dir: RunDir) -> tuple[Path, list[str], dict[str, int]]:
+    """What `take` would copy: (a folder, its files relative to it, those that are too large, with their bytes). It is
+    what git does not ignore; without git all but hidden files; never installed packages and run folders. Errors:
+    ConfigError; OSError.
     """
     top = _top(config, folder)
     kinds = ["--cached"] if config.code.snapshot == COMMIT else ["--cached", "--others", "--exclude-standard"]
@@ -86,11 +77,11 @@ def listing(config: RunConfig, folder: Path, run_dir: RunDir) -> ProgramFiles:
     names = [name for name in names if foreign.isdisjoint((top / name).parents)]
     sizes = {name: (top / name).lstat().st_size for name in names}
     left_out = {name: size for name, size in sizes.items() if size > LARGEST_BYTES and config.code.snapshot != COMMIT}
-    kept = tuple(name for name in names if name not in left_out)
-    if len(kept) > MOST_FILES or sum(sizes[name] for name in kept) > MOST_BYTES:
-        size = sized(sum(sizes[name] for name in kept))
-        raise ConfigError("snapshot.too-much", folder=top, files=counted(len(kept), "file"), size=size)
-    return ProgramFiles(top, kept, left_out)
+    kept = [name for name in names if name not in left_out]
+    size = sum(sizes[name] for name in kept)
+    if len(kept) > MOST_FILES or size > MOST_BYTES:
+        raise ConfigError("snapshot.too-much", folder=top, files=counted(len(kept), "file"), size=sized(size))
+    return top, kept, left_out
 
 
 def _walked(top: Path) -> list[str]:
@@ -108,20 +99,19 @@ def _walked(top: Path) -> list[str]:
 
 def take(config: RunConfig, folder: Path, run_dir: RunDir) -> ProgramCopy:
     """Copy the program to `code/program-<hash>` of the run, with git's commit. Errors: ConfigError; OSError."""
-    found, code_dir = listing(config, folder, run_dir), run_dir.code
-    head = (_git(found.top, "rev-parse", "HEAD") or b"").decode().strip()
-    changes = (
-        _git(found.top, "diff", "--binary", "HEAD", "--", ".") if head and config.code.snapshot != COMMIT else None
-    )
+    (top, names, _), code_dir = listing(config, folder, run_dir), run_dir.code
+    is_commit = config.code.snapshot == COMMIT
+    head = (_git(top, "rev-parse", "HEAD") or b"").decode().strip()
+    changes = _git(top, "diff", "--binary", "HEAD", "--", ".") if head and not is_commit else None
     make_folder(code_dir, PRIVATE_FOLDER)
     temporary = code_dir / f".program.{secrets.token_hex(4)}.tmp"
     temporary.mkdir(PRIVATE_FOLDER)
     try:
-        if config.code.snapshot == COMMIT:
-            _export(found.top, temporary)
-        for name in found.names if config.code.snapshot != COMMIT else ():
+        if is_commit:
+            _export(top, temporary)
+        for name in names if not is_commit else ():
             make_folder((temporary / name).parent, PRIVATE_FOLDER)
-            shutil.copy2(found.top / name, temporary / name, follow_symlinks=False)
+            shutil.copy2(top / name, temporary / name, follow_symlinks=False)
         program = f"program-{_sealed(temporary)}"
         if not (code_dir / program).is_dir():
             publish_folder(temporary, code_dir / program)
@@ -129,7 +119,7 @@ def take(config: RunConfig, folder: Path, run_dir: RunDir) -> ProgramCopy:
         shutil.rmtree(temporary, ignore_errors=True)
     if changes:
         write_bytes(code_dir / f"{program}.diff", changes, mode=PRIVATE)
-    start = os.path.relpath(folder, found.top) if folder.is_relative_to(found.top) else "."
+    start = os.path.relpath(folder, top) if folder.is_relative_to(top) else "."
     if not (code_dir / program / start).is_dir():
         raise ConfigError("snapshot.no-commit", folder=folder)
     return ProgramCopy(
@@ -173,25 +163,20 @@ def _sealed(folder: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def of_run(config: RunConfig, folder: Path, run_dir: RunDir, before: Run | None, *, renew: bool) -> dict[str, Any]:
-    """The field of a run's record: the copy that it has, or a new one where it has none or another is asked for.
-
-    Errors: ConfigError where the copy is gone; as `take`.
-    """
+def of_run(config: RunConfig, folder: Path, run_dir: RunDir, before: Run | None, *, renew: bool) -> ProgramCopy | None:
+    """The copy that a run has, or a new one; None: none is wanted. Errors: ConfigError where it is gone; as `take`."""
     if not config.code.snapshot:
-        return {"snapshot": None}
+        return None
     known = before.snapshot if before is not None else None
     if before is None or known is None or known.setting != config.code.snapshot or renew:
-        return {"snapshot": take(config, folder, run_dir)}
+        return take(config, folder, run_dir)
     if not (there := program_folder(before, run_dir)).is_dir():
         raise ConfigError("snapshot.gone", path=there, name=config.run_name)
-    return {"snapshot": known}
+    return known
 
 
 def notes(config: RunConfig, folder: Path, run_dir: RunDir, scripts: Iterable[str], *, renew: bool) -> tuple[str, ...]:
-    """What the person who types `start` should know of the copy. `scripts`: of the commands. Errors: ConfigError where
-    a copy would lack one; as `listing`.
-    """
+    """What a person should know of the copy. Errors: ConfigError where it would lack one of `scripts`; as `listing`."""
     if not config.code.snapshot:
         return ()
     known = load_run(run_dir).snapshot if run_dir.run_file.exists() else None

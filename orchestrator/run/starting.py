@@ -1,6 +1,5 @@
-"""What `start` was asked for: a config file, or a run that is known by its name, with options and perhaps a fork.
-
-And what every job would end of at once, looked for before the first one: a missing script, a torch without GPUs.
+"""What `start` was asked for: a config file, or a run that is known by its name, with options and perhaps a fork. And
+what every job would end of at once, looked for before the first one: a missing script, a torch without GPUs.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from orchestrator.run.rundir import RunDir, find_run, load_run
 from orchestrator.run.sharing import troubles
 from trainer.config.section import resolve
 
-#: Prints an interpreter's version, what its torch is built for, and whether it can load the shim that each job begins
-#: with. To import torch takes seconds; this reads one small file of it.
+#: Prints an interpreter's version, what its torch is built for (to import it takes seconds), and whether it can load
+#: the shim that each job begins with.
 _ASKED = """\
 import importlib.util, os, runpy, sys
 print(".".join(map(str, sys.version_info[:3])))
@@ -47,10 +46,8 @@ _INTERPRETER = re.compile(r"(python|pypy)[\d.]*|(ba|da|k|z)?sh")
 
 
 def script_of(command: Sequence[str]) -> str | None:
-    """The file that `command` runs: the script of a Python or a shell, or a program that is named by a path.
-
-    A word with a suffix, so that the values of options (`python3 -W ignore train.py`) are none. None where there is no
-    such word, or where only the program itself knows which (`python3 -m x`, `torchrun …`).
+    """The file that `command` runs: the script of a Python or a shell (a word with a suffix: values of options are
+    none), or a program that is named by a path. None where only the program knows (`python3 -m x`, `torchrun …`).
     """
     program, *words = command
     if not _INTERPRETER.fullmatch(Path(program).name):
@@ -70,9 +67,8 @@ def commands_of(config: RunConfig) -> list[list[str]]:
 
 
 def missing_script(config: RunConfig, command: Sequence[str], folder: Path) -> Path | None:
-    """Where the script of `command`, one of the config's, should be and is not; None: it is there, or nobody can say.
-
-    `folder`: the config's, in which jobs run. Of a container only what lies in that folder can be seen from here.
+    """Where the script of `command`, one of the config's, should be and is not; None: it is there, or nobody can say:
+    of a container only what lies in `folder`, the config's, can be seen from here.
     """
     word = script_of(command)
     if word is None or word.startswith("~") or "$" in word:
@@ -84,10 +80,7 @@ def missing_script(config: RunConfig, command: Sequence[str], folder: Path) -> P
 
 
 def check_script(config: RunConfig, folder: Path) -> None:
-    """Every job would end at once. What is named by its whole path may be on the compute nodes only: that is no error.
-
-    Errors: ConfigError with the nearest name that is there.
-    """
+    """What is named by its whole path may be on the compute nodes only. Errors: ConfigError with the nearest name."""
     for command in commands_of(config):
         path = missing_script(config, command, folder)
         if path is None or Path(script_of(command) or "").is_absolute():
@@ -113,7 +106,7 @@ class PythonFacts(Frozen):
 
 
 def python_facts(python: str, env: Mapping[str, str]) -> PythonFacts:
-    """Ask the interpreter, without what PYTHONPATH holds: jobs do not have it."""
+    """Ask the interpreter, without PYTHONPATH: jobs do not have it."""
     code = str(Path(__file__).resolve().parents[2])
     # Not -P, which Python 3.10 refuses: then it could not say how old it is.
     env = {**env, "PYTHONPATH": "", "PYTHONSAFEPATH": "1"}
@@ -139,16 +132,11 @@ def unusable_python(config: RunConfig, python: PythonFacts, executor: str) -> Co
     return ConfigError("python.no-cuda", python=python.command) if resolve(config.training).device != "cpu" else None
 
 
-#: The field by which slots learn from each other.
-GROUP_ROWS = "training.group.rows"
-
-
 @dataclass(frozen=True)
 class StartRequest:
     """`config` is checked. `path`: the config file, whose folder is the program's. `forked_from`: a run id or empty.
-
-    `notes`: what the person should know before it begins, a sentence each. `for_s`: stop after so many seconds; None:
-    when the training is done. `renew_code`: copy the user's program anew.
+    `notes`: sentences for the person before it begins. `for_s`: stop after so many seconds; None: when the training is
+    done. `renew_code`: copy the user's program anew.
     """
 
     config: RunConfig
@@ -166,9 +154,7 @@ class StartRequest:
 
 @dataclass(frozen=True)
 class Typed:
-    """The words of `orchestrator start`; fields as in `StartRequest`. `name`: of a run, in place of the file at `path`;
-    `fork`: of a new run.
-    """
+    """What was typed; fields as in `StartRequest`. `name`: of a run, not the file at `path`; `fork`: of a new run."""
 
     name: str | None
     path: Path
@@ -181,9 +167,8 @@ class Typed:
     def words(self) -> list[str]:
         """A command line that asks for the same."""
         what = [self.name] if self.name is not None else ["--config", str(self.path)]
-        what += [
-            word for dotted, value in self.overrides.items() for word in ("--set", f"{dotted}={json.dumps(value)}")
-        ]
+        for dotted, value in self.overrides.items():
+            what += ["--set", f"{dotted}={json.dumps(value)}"]
         what += ["--fork", self.fork] if self.fork else []
         what += ["--for", format_duration(self.for_s)] if self.for_s is not None else []
         return ["start", *what, *(["--renew-code"] if self.renew_code else [])]
@@ -191,7 +176,6 @@ class Typed:
 
 def asked_for(typed: Typed) -> StartRequest:
     """By `name` the run's own recorded config counts, else the file at `path`; `overrides` are stronger than either.
-
     Errors: ConfigError, UnknownRun, RunFolderError.
     """
     name, path, overrides = typed.name, typed.path, typed.overrides
@@ -220,10 +204,12 @@ def asked_for(typed: Typed) -> StartRequest:
 
 
 def as_group(asked: StartRequest, overrides: dict[str, Any]) -> dict[str, Any]:
-    """`overrides` as --ddp-world-size means them: several slots that learn from each other, unless the config says."""
+    """`overrides` as --ddp-world-size means them: slots learn from each other, unless the config says."""
     config = asked.config
     is_said = "rows" in config.training.written.get("group", {})
-    return overrides if config.slots == 1 or not config.trains or is_said else {**overrides, GROUP_ROWS: True}
+    return (
+        overrides if config.slots == 1 or not config.trains or is_said else {**overrides, "training.group.rows": True}
+    )
 
 
 def with_world_size(asked: StartRequest) -> StartRequest:

@@ -1,14 +1,10 @@
-"""The folder of one submission: `job.sh`, what the scheduler runs (a template, a few values, and quoting), and
-`job.json`, what the shim reads.
-
-A name in the template without a value is an error: a script with a hole in it must not reach the queue.
-"""
+"""The folder of one submission: `job.sh`, what the scheduler runs, and `job.json`, what the shim reads."""
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -29,8 +25,7 @@ from orchestrator.run.rundir import LOGS, Run, RunDir, program_folder, shared_di
 from orchestrator.sections import SlurmSection
 from trainer.config.wandb import wandb_environment
 
-#: Before the user's lines of shell. A login shell knows `module`; a batch script would have it from the shell in which
-#: `start` was typed, as a function in its environment, and that is not passed on.
+#: Before the user's lines of shell: a batch script has `module` from an environment that is not passed on.
 MODULES = """\
 # `module`, where this shell does not know it yet: from the first of these files that has it.
 for init in "${MODULESHOME:+$MODULESHOME/init/bash}" "${LMOD_PKG:+$LMOD_PKG/init/bash}" /etc/profile.d/lmod.sh \\
@@ -42,29 +37,10 @@ done
 """
 
 
-class Raw(str):
-    """Text that goes into a script as it is: lines that this module made, or that the user wrote as shell."""
-
-    __slots__ = ()
-
-
-def render(template: str, values: Mapping[str, str]) -> str:
-    """`template` with every `@{name}` replaced by its value, shell-quoted unless it is `Raw`.
-
-    Errors: KeyError for a name without a value.
-    """
-
-    def quoted(name: str) -> str:
-        value = values[name]
-        return value if isinstance(value, Raw) else shlex.quote(value)
-
-    return filled(template, quoted)
-
-
 @lru_cache
-def template_text(name: str) -> str:
-    """A template that comes with the package: beside it in a wheel, in `templates/` of the tree otherwise."""
-    package = Path(__file__).parents[1]
+def _template() -> str:
+    """It comes with the package: beside it in a wheel, in `templates/` of the tree otherwise."""
+    name, package = "train.sbatch", Path(__file__).parents[1]
     for folder in (package / "templates", package.parent / "templates"):
         if (folder / name).is_file():
             return (folder / name).read_text(encoding="utf-8")
@@ -72,7 +48,7 @@ def template_text(name: str) -> str:
 
 
 def _options(slurm: SlurmSection) -> dict[str, str]:
-    """Sbatch's long options for the config's own fields."""
+    """Sbatch's long options for the config's own fields; empty fields give none."""
     gpus = f"{slurm.gpu_type}:{slurm.gpus}" if slurm.gpu_type else str(slurm.gpus)
     options = {
         "ntasks-per-node": str(slurm.ranks // slurm.nodes) if slurm.ranks > 1 else None,
@@ -89,16 +65,9 @@ def _options(slurm: SlurmSection) -> dict[str, str]:
     return {name: value for name, value in options.items() if value}
 
 
-def sbatch_lines(slurm: SlurmSection) -> Raw:
-    """The `#SBATCH` lines of the config's own fields; empty fields give no line."""
-    lines = [f"#SBATCH --{name}={value}" for name, value in _options(slurm).items()]
-    lines += [f"#SBATCH {option}" for option in slurm.extra]
-    return Raw("\n".join(lines))
-
-
 def places_of(slurm: SlurmSection, raised: Raised | None = None) -> tuple[tuple[str, ...], ...]:
-    """For each place where a job may start, the options of sbatch by which it differs from the script; none where
-    there is one place. Partitions alone are one place: sbatch takes a list of them.
+    """For each place where a job may start, the options of sbatch by which it differs from the script; none where there
+    is one. Partitions alone are one place: sbatch takes a list of them.
     """
     own, *others = (raised_slurm(place, raised) for place in slurm.places)
     first = {**_options(own), "time": format_duration(own.time_limit)}
@@ -110,41 +79,40 @@ def places_of(slurm: SlurmSection, raised: Raised | None = None) -> tuple[tuple[
     return ((), *(tuple(f"--{name}={value}" for name, value in place.items()) for place in differ))
 
 
-def setup_lines(slurm: SlurmSection) -> Raw:
-    """The job's whole id where there are several clusters, and the user's lines of shell, behind what makes `module`
-    known to them.
-    """
+def _setup_lines(slurm: SlurmSection) -> str:
+    """The job's whole id where there are several clusters, and the user's lines, behind what makes `module` known."""
     named = 'export ANCHORLEG_JOB_ID="$SLURM_JOB_ID;$SLURM_CLUSTER_NAME"\n' if slurm.clusters else ""
-    return Raw(named + (MODULES + "\n".join(slurm.setup) if slurm.setup else ""))
+    return named + (MODULES + "\n".join(slurm.setup) if slurm.setup else "")
 
 
 def job_script(
     config: RunConfig, *, executor: str, run_name: str, slot: int, job_dir: Path, code_dir: Path, python: str
 ) -> str:
     """The script of one job. Both executors run the same; to bash the `#SBATCH` lines are comments."""
-    return render(
-        template_text("train.sbatch"),
-        {
-            "job_name": Raw(f"{run_name}-{slot}"),
-            "nodes": Raw(str(config.slurm.nodes)),
-            "ranks": Raw(str(config.slurm.ranks)),
-            "sbatch_lines": sbatch_lines(config.slurm),
-            "time_limit": Raw(format_duration(config.slurm.time_limit)),
-            "lead_seconds": Raw(str(config.lead_seconds)),
-            "setup_lines": setup_lines(config.slurm) if executor == "slurm" else Raw(""),
-            "code_dir": str(code_dir),
-            "job_dir": str(job_dir),
-            "logs_dir": str(job_dir.parent.parent / LOGS),
-            "token": job_dir.name,
-            "python": python,
-        },
-    )
+    slurm = config.slurm
+    options = [f"--{name}={value}" for name, value in _options(slurm).items()]
+    lines = {
+        "job_name": f"{run_name}-{slot}",
+        "nodes": str(slurm.nodes),
+        "ranks": str(slurm.ranks),
+        "sbatch_lines": "\n".join(f"#SBATCH {option}" for option in (*options, *slurm.extra)),
+        "time_limit": format_duration(slurm.time_limit),
+        "lead_seconds": str(config.lead_seconds),
+        "setup_lines": _setup_lines(slurm) if executor == "slurm" else "",
+    }
+    words = {
+        "code_dir": str(code_dir),
+        "job_dir": str(job_dir),
+        "logs_dir": str(job_dir.parent.parent / LOGS),
+        "token": job_dir.name,
+        "python": python,
+    }
+    values = lines | {name: shlex.quote(word) for name, word in words.items()}
+    return filled(_template(), values.__getitem__)
 
 
 #: Job folders of a slot that stay for `logs`: a program that is preempted each half hour leaves 4,000 a season.
 JOBS_KEPT = 100
-
-
 #: The simulator steps one environment of a core while another waits for its action.
 ENVS_A_CORE = 2
 
@@ -202,32 +170,27 @@ def job_spec(run: Run, run_dir: RunDir, action: Submit) -> dict[str, Any]:
     }
 
 
-def script_for(run: Run, run_dir: RunDir, slot: int, token: str) -> str:
-    """The job script of one submission."""
-    return job_script(
-        run.config,
-        executor=run.executor,
-        run_name=run.config.run_name,
-        slot=slot,
-        job_dir=run_dir.job(token),
-        code_dir=run_dir.code / run.code,
-        python=run.python,
-    )
-
-
 def make_job_folder(run: Run, run_dir: RunDir, action: Submit) -> JobRequest:
-    """Write the folder; everything is durable before the scheduler hears of it. Errors: OSError; ConfigError where
-    what the slot trains is not installed here.
-    """
+    """Write the folder, durably. Errors: OSError; ConfigError where what the slot trains is not installed here."""
     folder = run_dir.job(action.token)
     disk = run_dir.disk
     request, slurm = request_of(run, run_dir, action), raised_slurm(run.config.slurm, action.raised)
-    run = run.model_copy(update={"config": run.config.model_copy(update={"slurm": slurm})})
+    config = run.config.model_copy(update={"slurm": slurm})
+    run = run.model_copy(update={"config": config})
+    script = job_script(
+        config,
+        executor=run.executor,
+        run_name=config.run_name,
+        slot=action.slot,
+        job_dir=folder,
+        code_dir=run_dir.code / run.code,
+        python=run.python,
+    )
     disk.make_folder(folder)
     try:
         _write_settings(run, run_dir, action.slot)
         disk.write(folder / "job.json", to_json(job_spec(run, run_dir, action)))
-        disk.write(folder / "job.sh", os.fsencode(script_for(run, run_dir, action.slot, action.token)))
+        disk.write(folder / "job.sh", os.fsencode(script))
         disk.sync_folder(folder.parent)
     except (ConfigError, OSError):
         disk.remove_tree(folder)
@@ -239,8 +202,7 @@ def request_of(run: Run, run_dir: RunDir, action: Submit) -> JobRequest:
     """What the executor is asked for, once the folder is there."""
     folder = run_dir.job(action.token)
     # The command line wins over the script's own lines, so it must name the config's nodes, too.
-    configured = run.config.slurm.excluded if action.exclude else ()
-    exclude = (*configured, *action.exclude)
+    exclude = (*run.config.slurm.excluded, *action.exclude) if action.exclude else ()
     return JobRequest(
         job_dir=str(folder),
         script=str(folder / "job.sh"),
@@ -274,8 +236,8 @@ def make_job_folders(run: Run, run_dir: RunDir, submits: Iterable[Submit]) -> di
 def made_again(
     run: Run, run_dir: RunDir, ledger: Ledger, now: float, check: Callable[[], None]
 ) -> list[dict[str, Any]]:
-    """What somebody removed under live jobs and they still need, made again: their folders, and their slots' settings.
-    An event for each. `check` is called before: a run that is gone, or another owner's, is left alone. Errors: OSError.
+    """Make again what was removed under live jobs: folders, and their slots' settings. An event for each. `check` is
+    called before: a run that is gone, or another owner's, is left alone. Errors: OSError.
     """
     found: list[dict[str, Any]] = []
     names, slots = set(run_dir.disk.names(run_dir.jobs)), set(run_dir.disk.names(run_dir.path / "slots"))
@@ -300,7 +262,6 @@ def made_again(
 
 
 def _write_settings(run: Run, run_dir: RunDir, slot: int) -> None:
-    """What the slot's program reads from ANCHORLEG_CONFIG, where it is otherwise there, or not at all."""
     path, settings = run_dir.settings(slot), run.config.settings_of(slot)
     if read_json_or_none(run_dir.disk, path) != settings:
         run_dir.disk.make_folder(path.parent, exist_ok=True)
@@ -308,9 +269,7 @@ def _write_settings(run: Run, run_dir: RunDir, slot: int) -> None:
 
 
 def drop_old_job_folders(run_dir: RunDir, ledger: Ledger, slots: Collection[int]) -> None:
-    """Keep all that the ledger still speaks of, and of each of these slots the newest `JOBS_KEPT` folders where a job
-    was. To be called after every end in a slot, and where a submission proved to have never been accepted.
-    """
+    """Keep what the ledger speaks of, and of each of these slots the newest `JOBS_KEPT` folders where a job was."""
     spoken = {s.token for slot in ledger.slots for attempt in slot.attempts for s in attempt.submissions}
     by_slot: dict[int, list[tuple[int, str]]] = {}
     for token in run_dir.disk.names(run_dir.jobs):
@@ -328,7 +287,6 @@ def drop_old_job_folders(run_dir: RunDir, ledger: Ledger, slots: Collection[int]
 
 
 def _had_a_job(run_dir: RunDir, token: str, slot: int, number: int) -> bool:
-    """Whether a job began in a folder: its output is there, or its claim."""
     if output_files(run_dir, token):
         return True
     claim = read_evidence(run_dir, slot, number, with_log=False).claim

@@ -1,8 +1,7 @@
 """What a laptop's page shows of slots and jobs: the run's view, newest jobs and events, in the controller's file.
 
-It lies among the curves, which are mirrored anyway (`v1/runs/<run>/<slot>/metrics/board-000000.jsonl`, one row).
-Nothing is in it that `status` does not show, and no absolute path, no setting, no program's own report and nothing of a
-job's output: every contributor may read it.
+It lies among the curves, which are mirrored anyway (`v1/runs/<run>/<slot>/metrics/board-000000.jsonl`, one row). Every
+contributor may read it: no absolute path, setting, program's own report or job's output is in it.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from anchorleg.files import file_mode, write_bytes
@@ -29,10 +27,10 @@ FILE = "board-000000.jsonl"
 MOST_BYTES = 64 * 1024
 #: It is written again at least so often: a reader sees by its arrival that somebody looks after the run.
 BEAT_S = 300.0
-#: Not more often, however fast ticks follow each other; and so many times what writing it cost.
+#: Between two writes, however fast ticks come; and so many times what the last one cost.
 EVERY_S = 5.0
 REST = 50.0
-#: What of an event is told; the rest is for programs, or may name files.
+#: The rest of an event is for programs, or may name files.
 _FACTS = (
     "at", "kind", "slot", "attempt", "job_id", "node", "verdict", "cause", "step", "start_step", "checkpoint_step",
     "ended_at", "what", "value",
@@ -55,27 +53,27 @@ class Board(Frozen):
     events: tuple[dict[str, Any], ...] = ()
 
 
+def line_of(board: Board) -> bytes:
+    """The row of its file."""
+    return board.model_dump_json().encode() + b"\n"
+
+
 def board_of(view: RunView, now: float) -> Board:
     """As much as fits into `MOST_BYTES` of a view that was read with its events and its newest jobs."""
     source = view.source
     facts, events = (source.jobs, source.events.all) if source is not None else ((), ())
     bare = _bare(view, events)
     for jobs, told, slots in _SIZES:
+        queue = bare.queue and bare.queue.model_copy(update={"best": bare.queue.best[:slots]})
         board = Board(
             at=now,
-            view=_first(bare, slots),
+            view=bare.model_copy(update={"slots": bare.slots[:slots], "queue": queue}),
             times=tuple(_newest(one, jobs) for one in facts[:slots] if jobs),
             events=tuple(_fact(event, view.run_dir) for event in events[len(events) - told :]),
         )
         if len(line_of(board)) <= MOST_BYTES:
             break
     return board
-
-
-def _first(view: RunView, slots: int | None) -> RunView:
-    """With so many slots, and of the experiments with so many of the best."""
-    queue = view.queue and view.queue.model_copy(update={"best": view.queue.best[:slots]})
-    return view.model_copy(update={"slots": view.slots[:slots], "queue": queue})
 
 
 def _bare(view: RunView, events: Sequence[Mapping[str, Any]]) -> RunView:
@@ -125,11 +123,6 @@ def _newest(facts: SlotFacts, most: int) -> SlotFacts:
     return replace(facts, jobs=jobs, begun_at=facts.begun_at if jobs == facts.jobs else jobs[0].submitted_at)
 
 
-def line_of(board: Board) -> bytes:
-    """The row."""
-    return board.model_dump_json().encode() + b"\n"
-
-
 class BoardWriter:
     """Of one run. It writes only where a program publishes (its slot's folder of curves is there); it makes none."""
 
@@ -142,8 +135,8 @@ class BoardWriter:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._run, self._run_dir, self._now, self._monotonic = run, run_dir, now, monotonic
-        self._due_at = float("-inf")
-        self._written: Board | None = None
+        self._due_at = self._written_at = float("-inf")
+        self._told: Board | None = None
 
     def write(self) -> None:
         """Write the board where it has changed. Nothing that goes wrong here concerns the run."""
@@ -156,28 +149,17 @@ class BoardWriter:
         self._due_at = done + max(EVERY_S, REST * (done - began))
 
     def _write(self) -> None:
-        place = self._place()
+        # Beside the curves of the first slot that publishes.
+        run = shared_dir(self._run.config, self._run.folder, self._run_dir) / "v1" / "runs" / self._run.run_id
+        places = (run / str(slot) / "metrics" for slot in range(self._run.config.slots))
+        place = next((folder for folder in places if folder.is_dir()), None)
         if place is None:
             return
         now = self._now()
         most = min(MOST_JOBS, MOST_JOBS_IN_ALL // self._run.config.slots)
         board = board_of(run_view(self._run_dir, now, events=True, jobs=most), now)
-        if self._written is not None and now - self._written.at < BEAT_S and _same(board, self._written):
-            return
-        write_bytes(place / FILE, line_of(board), mode=file_mode(place))
-        self._written = board
-
-    def _place(self) -> Path | None:
-        """Beside the curves of the first slot that publishes."""
-        run = shared_dir(self._run.config, self._run.folder, self._run_dir) / "v1" / "runs" / self._run.run_id
-        found = (run / str(slot) / "metrics" for slot in range(self._run.config.slots))
-        return next((folder for folder in found if folder.is_dir()), None)
-
-
-def _same(one: Board, other: Board) -> bool:
-    """But for the moments at which somebody looked."""
-
-    def bare(board: Board) -> Board:
-        return board.model_copy(update={"at": 0.0, "view": board.view.model_copy(update={"written_at": None})})
-
-    return bare(one) == bare(other)
+        # But for the moments at which somebody looked.
+        told = board.model_copy(update={"at": 0.0, "view": board.view.model_copy(update={"written_at": None})})
+        if told != self._told or now - self._written_at >= BEAT_S:
+            write_bytes(place / FILE, line_of(board), mode=file_mode(place))
+            self._told, self._written_at = told, now

@@ -23,10 +23,10 @@ def table(
     gap: int = GAP,
     style: Callable[[str, str], str] = lambda _name, _cell: "",
 ) -> Text:
-    """A table as one text; rich's own takes a second for a thousand slots. `left`: the columns whose cells begin
-    alike, those of the others end alike. `style`: of a column's cell.
+    """A table as one text; rich's own takes a second for a thousand slots. `left`: columns that are aligned there, the
+    others to the right. `style`: of a column's cell.
     """
-    widths = widths_of(names, rows)
+    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
     text = Text(no_wrap=True)
     for row in (names, *rows):
         for name, cell, width in zip(names, row, widths, strict=True):
@@ -37,17 +37,6 @@ def table(
         text.append("\n")
     text.rstrip()
     return text
-
-
-def widths_of(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
-    """Of each column, in characters."""
-    return [max(len(cell) for cell in column) for column in zip(names, *rows, strict=True)]
-
-
-def fits(names: Sequence[str], rows: Sequence[Sequence[str]], width: int, *, gap: int = GAP) -> bool:
-    """Whether `table` is at most `width` characters wide."""
-    widths = widths_of(names, rows)
-    return sum(widths) + gap * (len(widths) - 1) <= width
 
 
 def ranges(numbers: Sequence[int]) -> str:

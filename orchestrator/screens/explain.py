@@ -15,8 +15,6 @@ from orchestrator.screens.runview import RunView, SlotView
 from orchestrator.screens.status import notes
 from orchestrator.screens.timeline import clock, sentence
 
-#: What fits a screen under the facts.
-EVENTS_SHOWN = 15
 _WISHES = {
     "run": "the run should continue",
     "stop": "the run should stop once its jobs have saved",
@@ -33,8 +31,8 @@ class HistoryEvent(View):
 
 
 class Explanation(View):
-    """`now`: the situation in one sentence. `withheld`: why no new job is submitted at this moment. `next`: what comes.
-    `facts`: what this rests on. `history`: the newest moments, oldest first. `slot`: as `status --json` has it.
+    """`now`: the situation. `withheld`: why no new job is submitted at this moment. `next`: what comes. `facts`: what
+    this rests on. `history`: the newest moments, oldest first. `slot`: as `status --json` has it.
     """
 
     run_name: str
@@ -46,45 +44,42 @@ class Explanation(View):
     slot: SlotView
 
 
-def explain(view: RunView, index: int, now: float, *, last: int = EVENTS_SHOWN) -> Explanation:
+def explain(view: RunView, index: int, now: float, *, last: int = 15) -> Explanation:
     """One slot of a run, which was read with its events. Errors: ConfigError where there is no such slot."""
     source = view.source
-    if source is None or source.ledger is None or index >= len(view.slots):
-        if view.slots and source is not None and index < source.run.config.slots:
+    if source is None or source.ledger is None or not view.slots:
+        raise ConfigError("slot.none-yet", name=view.run_name)
+    if index >= len(view.slots):
+        if index < source.run.config.slots:
             raise ConfigError("slot.new", slot=index, name=view.run_name)
-        if not view.slots:
-            raise ConfigError("slot.none-yet", name=view.run_name)
         raise ConfigError("slot.unknown", name=view.run_name, slot=index, last=len(view.slots) - 1)
     slot, shown = source.ledger.slots[index], view.slots[index]
     events = [event for event in source.events.all if event.get("slot", index) == index]
-    moments = [HistoryEvent(at=event.get("at", 0.0), words=sentence(event, now), event=event) for event in events]
+    newest = events[-last:] if last else []
+    moments = [HistoryEvent(at=event.get("at", 0.0), words=sentence(event, now), event=event) for event in newest]
     rung = place_words(slot, source.ledger.slots, source.run.config.queue)
     return Explanation(
         run_name=view.run_name,
-        now=now_sentence(shown, now),
-        withheld=withheld(slot, shown, view, now),
+        now=_situation(shown, now),
+        withheld=_withheld(slot, shown, view, now),
         next=shown.next,
         facts=(*_run_facts(view, now), *_slot_facts(slot, shown, now), *([rung] if rung else [])),
-        history=tuple(moments[-last:] if last else ()),
+        history=tuple(moments),
         slot=shown,
     )
 
 
-def now_sentence(slot: SlotView, now: float) -> str:
-    """The situation: state, job, and why."""
+def _situation(slot: SlotView, now: float) -> str:
     why = "; ".join(notes(slot, now, with_next=False))
+    reason = f" (Slurm's reason: {slot.reason})" if slot.reason else ""
     if slot.state == "pending":
-        return f"slot {slot.slot} is pending: job {slot.job_id or '(new)'} {why}" + _reason(slot)
+        return f"slot {slot.slot} is pending: job {slot.job_id or '(new)'} {why}{reason}"
     where = (f" on {slot.node}" if slot.node else "") + (f" (GPU {slot.gpus})" if slot.gpus else "")
     job = f", job {slot.job_id}{where}" if slot.job_id else ""
-    return f"slot {slot.slot} is {slot.state}{job}" + (f": {why}" if why else "") + _reason(slot)
+    return f"slot {slot.slot} is {slot.state}{job}" + (f": {why}" if why else "") + reason
 
 
-def _reason(slot: SlotView) -> str:
-    return f" (Slurm's reason: {slot.reason})" if slot.reason else ""
-
-
-def withheld(slot: Slot, shown: SlotView, view: RunView, now: float) -> str:
+def _withheld(slot: Slot, shown: SlotView, view: RunView, now: float) -> str:
     """Why no new job is submitted for the slot at this moment; never empty."""
     if shown.state == "blind":
         return "an unseen job may be running, and a second one would repeat its work"

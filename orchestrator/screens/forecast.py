@@ -1,5 +1,4 @@
-"""When a slot's training will be done, as far as that can be said; all of a run's experiments at a glance; and what
-steps cost, at a price that the user names. Pure.
+"""When a slot's training will be done, the experiments of a run at a glance, and what steps cost. Pure.
 
 Only what is known is counted: the steps that are left at the present rate, and for each further job that they need the
 wait that this slot has had between its last jobs. Where no wait is known yet the forecast says that it leaves them out.
@@ -20,7 +19,6 @@ from orchestrator.executors.base import Frozen
 from orchestrator.screens.cells import number, span
 from orchestrator.screens.runview import STATES, Forecast, QueueView, RunView, SlotScore
 
-#: The unit in which the costs of trainings are compared.
 MANY_STEPS = 1_000_000
 
 
@@ -62,9 +60,7 @@ def forecast(
 
 
 def waits_between(attempts: Sequence[Attempt]) -> list[float]:
-    """Seconds from the end of each attempt to the beginning of the next, where both are known. After an end that a
-    person wished nobody waits for the next job.
-    """
+    """Seconds from the end of each attempt to the beginning of the next, but for ends that a person wished."""
     return [
         max(0.0, after.started_at - before.ended_at)
         for before, after in pairwise(attempts)
@@ -74,9 +70,8 @@ def waits_between(attempts: Sequence[Attempt]) -> list[float]:
 
 
 class Cost(Frozen):
-    """At `per_hour` for all that runs now, in any currency: of a million steps, and of what is left. `left_s`:
-    until the last running slot is done, at its present rate; None where some slot's length is not known. `others`:
-    slots that have more to do and are not measured, so they are in none of this.
+    """At `per_hour` for all that runs now, in any currency: of a million steps, and of what is left. `left_s`: until
+    the last running slot is done; None where some slot's length is not known. `others`: unfinished, and not measured.
     """
 
     per_hour: float

@@ -22,23 +22,17 @@ from rich.text import Text
 
 from anchorleg.words import counted, folded
 from orchestrator.executors.base import View
-from orchestrator.screens.cells import fits, span, stale_words, table
+from orchestrator.screens.cells import span, stale_words, table
 from orchestrator.screens.runview import JobFacts, RunView, SlotFacts, StaleLedger
 
-#: A job that left no record of its end lived up to one heartbeat longer than its last sign of life. That time is
-#: counted as its own, without a step in it: better too little goodput than too much. (`orchestrator.shim.HEARTBEAT_S`)
+#: A job that left no record of its end lived up to one heartbeat (`orchestrator.shim.HEARTBEAT_S`) longer than its last
+#: sign of life. That counts as its own, without a step in it: better too little goodput than too much.
 BEAT_S = 30.0
 #: Column and field, in the order in which a job lives.
-KINDS = (
-    ("queue", "queue_s"),
-    ("waiting", "waiting_s"),
-    ("blind", "blind_s"),
-    ("start-up", "start_up_s"),
-    ("productive", "productive_s"),
-    ("lost", "lost_s"),
-    ("saving", "saving_s"),
+KINDS = tuple(
+    (kind, f"{kind.replace('-', '_')}_s")
+    for kind in ("queue", "waiting", "blind", "start-up", "productive", "lost", "saving")
 )
-#: What the words mean, under the table.
 LEGEND = "goodput = productive / (start-up + productive + lost + saving)"
 
 
@@ -82,9 +76,7 @@ class SlotGoodput(View):
 
 
 class RunGoodput(View):
-    """The times of a run: the sum over its slots. `at`: unix seconds; jobs that still run are counted up to it.
-    `stale`: as `RunView` has it.
-    """
+    """The times of a run: the sum over its slots. `at`: unix seconds; jobs that still run are counted up to it."""
 
     run_id: str
     run_name: str
@@ -98,11 +90,8 @@ class RunGoodput(View):
 def goodput_of(view: RunView, now: float) -> RunGoodput:
     """Where the time of a run went until `now`. `view`: read with all jobs."""
     slots = tuple(account(facts, now) for facts in (view.source.jobs if view.source is not None else ()))
-    times = total([slot.times for slot in slots])
-    name, stale = view.run_name, view.stale
-    return RunGoodput(
-        run_id=view.run_id, run_name=name, run_dir=view.run_dir, at=now, stale=stale, times=times, slots=slots
-    )
+    run = {name: getattr(view, name) for name in ("run_id", "run_name", "run_dir", "stale")}
+    return RunGoodput(**run, at=now, times=total([slot.times for slot in slots]), slots=slots)
 
 
 def total(parts: Sequence[Times]) -> Times:
@@ -135,7 +124,11 @@ def times_of(job: JobFacts, now: float) -> Times:
     """The four parts of one job. A job that runs has lost nothing yet."""
     first, asked, end = phases_of(job, now)
     working = asked - first
-    good = working * _kept_share(job)
+    if job.open or not job.done:  # of steps that nobody reported all count, if anything was kept
+        share = 1.0 if job.open or job.kept > 0 else 0.0
+    else:
+        share = min(1.0, max(0, job.kept) / job.done)
+    good = working * share
     answered = end if job.open else _between(asked, job.answered_at if job.answered_at is not None else asked, end)
     return Times(
         start_up_s=first - job.started_at,
@@ -143,14 +136,6 @@ def times_of(job: JobFacts, now: float) -> Times:
         lost_s=working - good + end - answered,
         saving_s=answered - asked,
     )
-
-
-def _kept_share(job: JobFacts) -> float:
-    if job.open:
-        return 1.0
-    if not job.done:  # nothing reported: all of it, if anything was kept
-        return 1.0 if job.kept > 0 else 0.0
-    return min(1.0, max(0, job.kept) / job.done)
 
 
 def _between(low: float, value: float, high: float) -> float:
@@ -191,16 +176,15 @@ def _gap(start: float, proven_at: float, submitted_at: float | None, end: float)
 
 
 def goodput_table(view: RunGoodput, width: int) -> RenderableType:
-    """One line a slot, and their sum where there are several. Where that is too wide it is the lines for a pipe: no
-    column and no digit is lost.
-    """
+    """One line a slot, and their sum where there are several; the lines for a pipe where that is too wide."""
     names = ["slot", "jobs", "goodput", *(name for name, _ in KINDS)]
-    rows = [_cells(str(slot.slot), len(slot.jobs), slot.times) for slot in view.slots]
+    rows = [[str(slot.slot), f"{len(slot.jobs):,}", *_cells(slot.times)] for slot in view.slots]
     if len(view.slots) > 1:
-        rows.append(_cells("all", _jobs(view), view.times))
-    if fits(names, rows, width, gap=1):
+        rows.append(["all", f"{_jobs(view):,}", *_cells(view.times)])
+    shown = table(names, rows, gap=1)
+    if max(map(len, shown.plain.splitlines())) <= width:
         old = [Text(folded(line, width), style="yellow") for line in _stale_lines(view)]
-        return Group(*old, table(names, rows, gap=1), Text(LEGEND, style="dim"))
+        return Group(*old, shown, Text(LEGEND, style="dim"))
     return Group(*(Text(folded(line, width)) for line in goodput_lines(view)), Text(folded(LEGEND, width), style="dim"))
 
 
@@ -218,21 +202,17 @@ def _jobs(view: RunGoodput) -> int:
     return sum(len(slot.jobs) for slot in view.slots)
 
 
-def _cells(name: str, jobs: int, times: Times) -> list[str]:
-    shown = (getattr(times, field) for _, field in KINDS)
-    return [name, f"{jobs:,}", share(times), *map(_told, shown)]
+def _cells(times: Times) -> list[str]:
+    share = "-" if times.goodput is None else f"{100 * times.goodput:.2f} %"
+    return [share, *(_told(getattr(times, field)) for _, field in KINDS)]
 
 
 def _line(name: str, jobs: int, times: Times) -> str:
-    parts = [f"{kind} {told}" for kind, field in KINDS if (told := _told(getattr(times, field)))]
-    return ", ".join([f"{name}: goodput {share(times)}", counted(jobs, "job"), *parts])
+    share, *told = _cells(times)
+    parts = [f"{kind} {words}" for (kind, _), words in zip(KINDS, told, strict=True) if words]
+    return ", ".join([f"{name}: goodput {share}", counted(jobs, "job"), *parts])
 
 
 def _told(seconds: float) -> str:
     """Short times too, so that the cause of a low goodput is never 0:00:00."""
     return span(seconds) if seconds >= 1 else f"{seconds:.1f} s" if seconds >= 0.05 else ""
-
-
-def share(times: Times) -> str:
-    """Goodput in percent; a dash where no job has run."""
-    return "-" if times.goodput is None else f"{100 * times.goodput:.2f} %"

@@ -1,7 +1,4 @@
-"""`orchestrator logs`: a slot's job output, across its jobs.
-
-A job has two files (`job-<id>.out`, `.err`), whose lines have no common order; each piece says where it is from.
-"""
+"""`orchestrator logs`: a slot's output, across its jobs. A job has two files; each piece says where it is from."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from orchestrator.screens.reading import run_view
 from orchestrator.screens.runview import OVER
 
 LOOK_S = 0.3
-#: How often the slot's state is read: the whole ledger, so less often than the output.
+#: Less often than the output: the slot's state is in the whole ledger.
 STATE_S = 2.0
 #: Read at once: a log of hours must not be held in memory.
 _CHUNK = 1 << 20
@@ -41,7 +38,7 @@ def show_logs(
     """Print the newest job's output that there is; with `follow`, go on over all later jobs until the slot is over or
     Ctrl-C, which is no error. `lines`: begin with so many last lines of each file. Errors: ConfigError: no such slot.
     """
-    if not run_dir.slot(slot).exists() and not job_folders(run_dir, slot):
+    if not run_dir.slot(slot).exists() and not _job_folders(run_dir, slot):
         raise ConfigError("slot.nothing-submitted", path=run_dir.path, slot=slot)
     printer = Printer()
     current: Path | None = None
@@ -52,7 +49,8 @@ def show_logs(
                 if clock() >= state_due_at:  # before the output: what is over has written all of it
                     state = next((view.state for view in run_view(run_dir).slots if view.slot == slot), "waiting")
                     state_due_at = clock() + STATE_S
-                folder = speaking_job(run_dir, slot)
+                # The newest job that has written anything: one that is queued behind it has not.
+                folder = next((one for one in reversed(_job_folders(run_dir, slot)) if _output_files(one)), None)
             except OSError:
                 if current is None:
                     raise
@@ -66,34 +64,24 @@ def show_logs(
             if not follow or state in OVER:
                 break
             sleep(LOOK_S)
-        if printer.has_spoken:
-            return
         if current is None:
             print(f"slot {slot} has no job output yet; it is {state} (see `orchestrator explain {slot}`).")
-        else:
+        elif printer.speaker is None:
             print(f"the newest job of slot {slot} has printed nothing so far ({current}); the slot is {state}.")
 
 
-def job_folders(run_dir: RunDir, slot: int) -> list[tuple[int, float, Path]]:
-    """(attempt, time of the last change, folder) of the slot's jobs, oldest first."""
+def _job_folders(run_dir: RunDir, slot: int) -> list[Path]:
+    """Of the slot's jobs, by attempt and last change, oldest first."""
     found = []
     for folder in run_dir.jobs.iterdir() if run_dir.jobs.exists() else ():
         parsed = parse_token(folder.name)
         if parsed is not None and parsed[0] == slot:
-            try:
+            with suppress(FileNotFoundError):  # cleared away by the controller just now
                 found.append((parsed[1], folder.stat().st_mtime, folder))
-            except FileNotFoundError:  # cleared away by the controller just now
-                continue
-    return sorted(found)
+    return [folder for _, _, folder in sorted(found)]
 
 
-def speaking_job(run_dir: RunDir, slot: int) -> Path | None:
-    """The folder of the newest job that has written anything: one that is queued behind it has not."""
-    folders = [folder for _, _, folder in job_folders(run_dir, slot)]
-    return next((folder for folder in reversed(folders) if output_files(folder)), None)
-
-
-def output_files(folder: Path) -> list[Path]:
+def _output_files(folder: Path) -> list[Path]:
     """What a job printed, then what it complained of."""
     # Not by glob, which fails where the folder is cleared away in its midst.
     names = sorted(name for name in LOCAL_DISK.names(folder) if name.startswith("job-"))
@@ -101,28 +89,21 @@ def output_files(folder: Path) -> list[Path]:
 
 
 class Printer:
-    """Copies growing files to standard output by whole lines."""
+    """Copies growing files to standard output by whole lines. `speaker`: the last file that anything came from."""
 
     def __init__(self) -> None:
         self._offsets: dict[Path, int] = {}
-        self._speaker: Path | None = None
+        self.speaker: Path | None = None
         self._in_line = False
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    @property
-    def has_spoken(self) -> bool:
-        """Whether anything was printed."""
-        return self._speaker is not None
-
     def show(self, folder: Path, *, last: int | None = None, whole: bool) -> None:
         """Print what is new in a job's folder. `whole`: an unfinished last line too."""
-        for path in output_files(folder):
-            try:
+        for path in _output_files(folder):
+            with suppress(OSError):  # gone, or a network folder that is away: the next look is soon
                 if path not in self._offsets:
                     self._offsets[path] = _start_of_last(path, last) if last is not None else 0
                 self._copy(path, whole=whole)
-            except OSError:  # gone, or a network folder that is away: the next look is soon
-                continue
 
     def _copy(self, path: Path, *, whole: bool) -> None:
         with open(path, "rb") as file:
@@ -135,10 +116,10 @@ class Printer:
                     data = data[: data.rfind(b"\n") + 1]
                 if not data:
                     return
-                if path != self._speaker:
+                if path != self.speaker:
                     sys.stdout.write("\n" * self._in_line + f"==> {path}\n")
                     sys.stdout.flush()
-                    self._speaker = path
+                    self.speaker = path
                 self._write(data)
                 self._in_line = not data.endswith(b"\n")
                 self._offsets[path] += len(data)

@@ -1,6 +1,4 @@
-"""From a run's folder to its `RunView`: the newest ledger, the jobs' reports, the history, and (by `jobtimes`) what the
-jobs left. Read-only. No screen reads the folder itself, except `logs`, which prints what jobs printed.
-"""
+"""From a run's folder to its `RunView`. Read-only. No other screen reads the folder, except `logs` and `jobtimes`."""
 
 from __future__ import annotations
 
@@ -15,7 +13,6 @@ from orchestrator.decisions.ends import lead_warning
 from orchestrator.decisions.escalation import raised_slurm, raised_words
 from orchestrator.decisions.evidence import Claim, Exit, Progress
 from orchestrator.decisions.models import Attempt, Ledger, Seen, Slot, SlotStatus
-from orchestrator.decisions.reasons import reason_of
 from orchestrator.disk import is_out_of_inodes, left_on_full_disk, read_record
 from orchestrator.notation import format_duration
 from orchestrator.run.evidence import changed_at
@@ -24,17 +21,8 @@ from orchestrator.run.ledger import load_ledger, read_control, read_events
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.screens.forecast import forecast, queue_view, waits_between
 from orchestrator.screens.jobtimes import slot_facts
-from orchestrator.screens.runview import (
-    ExcludedNode,
-    RunEvents,
-    RunSource,
-    RunState,
-    RunView,
-    SlotView,
-    StaleLedger,
-    SuccessorView,
-)
-from orchestrator.screens.situation import Around, live_submission, situation
+from orchestrator.screens.runview import ExcludedNode, RunEvents, RunSource, RunView, SlotView, StaleLedger
+from orchestrator.screens.situation import Around, live_submission, run_state, situation, successor_view
 from orchestrator.screens.timeline import clock
 
 #: A job that has just begun has no rate worth telling: its first steps fill buffers.
@@ -43,12 +31,8 @@ RATE_AFTER_S = 5.0
 LATE_LOOK_S = 150.0
 #: A poll comes a tenth late at most (controller.Controller spreads them).
 LATEST_POLL = 1.1
-#: Slurm counts walltimes in minutes.
-MINUTE_S = 60.0
-#: On a full disk the first look that was due and is not written is enough. So long may the writing take.
+#: On a full disk the first look that was due and is not written is enough. So long may writing take.
 WRITING_S = 5.0
-#: In these a run has somebody who should write what happens.
-_GOES_ON = frozenset({"running", "stopping", "no controller"})
 #: An attempt's own report is missing while it starts; those of so many before it stand in.
 ATTEMPTS_BACK = 3
 UNUSABLE = "its progress.json is ignored: it must contain three whole numbers, step, total and checkpoint_step"
@@ -84,7 +68,7 @@ def run_view(run_dir: RunDir, now: float | None = None, *, events: bool = False,
     )
     slots = tuple(_slot_view(slot, run, run_dir, around) for slot in known)
     live = any(attempt.live for slot in known for attempt in slot.attempts)
-    state = _state(run, control.wish, slots, alive=by is not None, live=live)
+    state = run_state([slot.state for slot in slots[: run.config.slots]], around, live=live)
     source = RunSource(run, ledger, RunEvents(tuple(read_events(run_dir))) if events or jobs != 0 else RunEvents())
     if jobs != 0:
         facts = []
@@ -104,7 +88,7 @@ def run_view(run_dir: RunDir, now: float | None = None, *, events: bool = False,
         wished_by=control.by,
         until=control.until,
         written_at=ledger.written_at if ledger else None,
-        stale=stale if state in _GOES_ON else None,
+        stale=stale if state in {"running", "stopping", "no controller"} else None,
         blind_since=ledger.blind_since if ledger else None,
         blind_error=ledger.blind_error if ledger else "",
         failover_tick=run.executor == "slurm" and run.config.relay.failover_tick,
@@ -134,9 +118,7 @@ def _stale_ledger(run: Run, run_dir: RunDir, ledger: Ledger, by: Keeper | None, 
 
 
 def keeper(run_dir: RunDir, now: float) -> Keeper | None:
-    """A living controller, or `orchestrator tick` that comes again and again. None: nobody. Errors: RunFolderError,
-    OSError.
-    """
+    """A living controller, or regular ticks of `orchestrator tick`. Errors: RunFolderError, OSError."""
     owner = living_owner(run_dir)
     if (owner is None or owner.passes) and (ticks := regular_ticks(run_dir, now)) is not None:
         minutes = max(1, round(ticks.every_s / 60))
@@ -145,42 +127,23 @@ def keeper(run_dir: RunDir, now: float) -> Keeper | None:
     return Keeper(f"{owner.process} (`{owner.command}`, since {clock(owner.since, now)})") if owner else None
 
 
-def _state(run: Run, wish: str, slots: tuple[SlotView, ...], *, alive: bool, live: bool) -> RunState:
-    states = {slot.state for slot in slots[: run.config.slots]}
-    over = {SlotStatus.FINISHED, SlotStatus.DROPPED, SlotStatus.BEHIND}
-    if states and states <= over and not (live and wish != "run"):
-        return "finished"
-    if wish != "run":
-        return "stopping" if live else "stopped"
-    if states and not live and states <= over | {SlotStatus.FAILED, SlotStatus.PAUSED}:
-        return "paused" if SlotStatus.PAUSED in states else "failed"
-    return "running" if alive else "no controller"
-
-
 def _slot_view(slot: Slot, run: Run, run_dir: RunDir, around: Around) -> SlotView:
     attempt = slot.current
-    progress = newest_progress(run_dir, slot.index, attempt)
+    progress, unusable = _newest_progress(run_dir, slot.index, attempt)
     now_is = situation(slot, around)
     over = [a for a in slot.attempts if a.verdict is not None]
+    shown = {"step", "total", "checkpoint_step", "at", "attempt"}
     view = SlotView(
         slot=slot.index,
         name=run.config.name_of(slot.index),
-        state=now_is.state,
-        why=now_is.why,
-        next=now_is.next,
-        reason=now_is.reason,
-        kind=now_is.kind,
+        **vars(now_is),
         attempt=attempt.number if attempt else None,
         retry_at=slot.not_before if slot.not_before > around.now and now_is.state == "waiting" else None,
-        successor=_successor(slot),
+        successor=successor_view(slot),
         step=progress.get("step", slot.step or None),
         total=progress.get("total", slot.total),
         checkpoint_step=_saved(slot, progress),
-        progress={
-            key: value
-            for key, value in progress.items()
-            if key not in {"step", "total", "checkpoint_step", "at", "attempt"}
-        },
+        progress={key: value for key, value in progress.items() if key not in shown},
         best=slot.best,
         jobs=slot.jobs,
         hand_overs=slot.hand_overs,
@@ -189,47 +152,41 @@ def _slot_view(slot: Slot, run: Run, run_dir: RunDir, around: Around) -> SlotVie
         last_verdict=over[-1].verdict if over else None,
         last_cause=over[-1].cause if over else "",
         raised=raised_words(run.config.slurm, slot.raised),
-        warning=unusable_progress(run_dir, slot.index, attempt)
-        or lead_warning(slot, run.config.lead_seconds, run.config.slurm.time_limit),
+        warning=unusable or lead_warning(slot, run.config.lead_seconds, run.config.slurm.time_limit),
     )
     live = live_submission(attempt)
     if attempt is None or live is None:
         return view
     seen = live.sighting if isinstance(live.sighting, Seen) else None
-    begun = attempt.started_at or (seen.started_at if seen and now_is.state != "pending" else None)
-    expected = seen.started_at if seen and now_is.state == "pending" else None
+    begins, ends = (seen.started_at, seen.ends_at) if seen else (None, None)
+    is_pending, folder = now_is.state == "pending", run_dir.attempt(slot.index, attempt.number)
+    claim: Claim | None = read_record(Claim, folder / "claim") if attempt.claimed_by == live.token else None
     view = view.model_copy(
         update={
             "job_id": live.job_id,
             "node": seen.node if seen else "",
-            "gpus": _gpus(run_dir, slot.index, attempt, live.token),
-            "started_at": begun,
-            "ends_at": seen.ends_at if seen and now_is.state != "pending" else None,
-            "expected_start_at": expected if expected and expected > around.now else None,
+            "gpus": claim.gpus if claim is not None else "",
+            "started_at": attempt.started_at or (None if is_pending else begins),
+            "ends_at": None if is_pending else ends,
+            "expected_start_at": begins if is_pending and begins and begins > around.now else None,
             "start_step": attempt.start_step if attempt.started_at else None,
         }
     )
-    if (not around.alive or around.stale) and _has_ended(run_dir, slot.index, attempt.number, live.token):
+    ended: Exit | None = read_record(Exit, folder / "exit.json") if not around.alive or around.stale else None
+    if ended is not None and ended.token == live.token:
         return view.model_copy(update={"why": "its job ended, and no controller has checked since", "ends_at": None})
     places = run.config.slurm.places
     asked_s = raised_slurm(places[live.place if live.place < len(places) else 0], slot.raised).time_limit
     is_whole = "." not in (live.job_id or "")  # of a job for several slots, a slot may begin late
-    if (
-        is_whole
-        and seen
-        and seen.started_at
-        and view.ends_at
-        and (given_s := view.ends_at - seen.started_at) <= asked_s - MINUTE_S
-    ):
+    given_s = view.ends_at - begins if is_whole and begins and view.ends_at else asked_s
+    if given_s <= asked_s - 60:  # Slurm counts walltimes in minutes
         words = f"Slurm gave this job {format_duration(given_s)} of {format_duration(asked_s)}"
         view = view.model_copy(update={"shortened": words})
     return _with_rate(view, slot, run, progress, around.now)
 
 
 def _saved(slot: Slot, progress: Mapping[str, Any]) -> int | None:
-    """The step of the newest save that is known: as a job that is not over reports it, of an attempt that has ended, or
-    what a later one started from.
-    """
+    """The step of the newest save that is known: of a running job, of an ended one, or where a later one started."""
     over = {attempt.number for attempt in slot.attempts if attempt.verdict is not None}
     if progress and progress["attempt"] not in over:
         return int(progress["checkpoint_step"])
@@ -239,19 +196,6 @@ def _saved(slot: Slot, progress: Mapping[str, Any]) -> int | None:
         if attempt.started_at and attempt.start_step:
             return attempt.start_step
     return None
-
-
-def _gpus(run_dir: RunDir, slot: int, attempt: Attempt, token: str) -> str:
-    """Of the job that has the attempt; empty while none has it."""
-    if attempt.claimed_by != token:
-        return ""
-    claim = read_record(Claim, run_dir.attempt(slot, attempt.number) / "claim")
-    return claim.gpus if claim is not None else ""
-
-
-def _has_ended(run_dir: RunDir, slot: int, attempt: int, token: str) -> bool:
-    ended = read_record(Exit, run_dir.attempt(slot, attempt) / "exit.json")
-    return ended is not None and ended.token == token
 
 
 def _with_rate(view: SlotView, slot: Slot, run: Run, progress: dict[str, Any], now: float) -> SlotView:
@@ -266,52 +210,26 @@ def _with_rate(view: SlotView, slot: Slot, run: Run, progress: dict[str, Any], n
         rate = steps / trained_s if trained_s > RATE_AFTER_S else None
     update: dict[str, Any] = {"rate": rate, "silent_s": slot.current.quiet_s if slot.current else None}
     if rate and view.step is not None and view.total is not None:
-        left_s, job_s = _left_in_job_s(view, run, now), run.config.longest_job_s(slot.index)
+        longest = run.config.max_runtime_s(view.slot)  # as its shim counts
+        ends = [view.ends_at - run.config.lead_seconds] if view.ends_at is not None else []
+        ends += [view.started_at + longest] if view.started_at is not None and longest is not None else []
+        left_s, job_s = min(ends) - now if ends else None, run.config.longest_job_s(slot.index)
         update["forecast"] = forecast(view.total - view.step, rate, left_s, job_s, waits_between(slot.attempts))
     return view.model_copy(update=update)
 
 
-def _left_in_job_s(view: SlotView, run: Run, now: float) -> float | None:
-    """How long its running job goes on working, as its shim counts; None: it has no end that is known."""
-    longest = run.config.max_runtime_s(view.slot)
-    ends = [view.ends_at - run.config.lead_seconds] if view.ends_at is not None else []
-    ends += [view.started_at + longest] if view.started_at is not None and longest is not None else []
-    return min(ends) - now if ends else None
-
-
-def _successor(slot: Slot) -> SuccessorView | None:
-    attempt = slot.successor
-    live = live_submission(attempt)
-    if attempt is None or live is None:
-        return None
-    seen = live.sighting if isinstance(live.sighting, Seen) else None
-    return SuccessorView(
-        attempt=attempt.number,
-        job_id=live.job_id,
-        state=str(seen.state) if seen else live.state.shown,
-        why=reason_of(seen.reason, seen.partition).words if seen and seen.reason not in {"", "Dependency"} else "",
-        reason=seen.reason if seen else "",
-    )
-
-
-def newest_progress(run_dir: RunDir, slot: int, attempt: Attempt | None) -> dict[str, Any]:
+def _newest_progress(run_dir: RunDir, slot: int, attempt: Attempt | None) -> tuple[dict[str, Any], str]:
     """What a program last said of itself: the newest report of this attempt and the ones before, with its `attempt`;
-    empty where there is none.
+    and `UNUSABLE` where this attempt has one that cannot be used.
     """
-    first = attempt.number if attempt is not None else -1
+    first, warning = attempt.number if attempt is not None else -1, ""
     for number in range(first, max(-1, first - ATTEMPTS_BACK), -1):
         path = run_dir.attempt(slot, number) / "progress.json"
         checked = read_record(Progress, path)
         if checked is not None:
             more: dict[str, Any] = read_json_or_none(path) or {}
             at = checked.at or changed_at(path)  # a foreign program may not say when
-            return {**more, **checked.model_dump(), "at": at, "attempt": number}
-    return {}
-
-
-def unusable_progress(run_dir: RunDir, slot: int, attempt: Attempt | None) -> str:
-    """A sentence where the attempt has a report that cannot be used; else empty."""
-    if attempt is None:
-        return ""
-    path = run_dir.attempt(slot, attempt.number) / "progress.json"
-    return UNUSABLE if path.exists() and read_record(Progress, path) is None else ""
+            return {**more, **checked.model_dump(), "at": at, "attempt": number}, warning
+        if number == first and path.exists():
+            warning = UNUSABLE
+    return {}, warning

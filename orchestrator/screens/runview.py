@@ -7,7 +7,7 @@ for users in docs/watching.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -17,8 +17,8 @@ from orchestrator.decisions.models import Ledger, Verdict
 from orchestrator.decisions.reasons import Kind
 from orchestrator.executors.base import Frozen, View
 from orchestrator.run.rundir import Run
+from orchestrator.screens.timeline import Event
 
-Event = Mapping[str, Any]
 RunState = Literal["running", "stopping", "stopped", "finished", "failed", "paused", "no controller"]
 
 #: The states of slots, in the order in which people look at them.
@@ -31,9 +31,7 @@ OVER = frozenset({"finished", "failed", "stopped", "paused", "dropped", "behind"
 
 
 class Forecast(Frozen):
-    """`finish_in_s`: seconds to the end. `more_jobs`: jobs needed after the present one. `waits_included`: whether the
-    waits between them are in it; False makes it a lower bound.
-    """
+    """`more_jobs`: after the present one. `waits_included`: whether the waits between them are in `finish_in_s`."""
 
     finish_in_s: float
     more_jobs: int
@@ -41,9 +39,7 @@ class Forecast(Frozen):
 
 
 class SuccessorView(View):
-    """The job that is queued behind a slot's running one. `reason`: the scheduler's own word; `why`: that in words,
-    where it waits for more than the job before it.
-    """
+    """The job that is queued behind a slot's running one. `why`: where it waits for more than the job before it."""
 
     attempt: int
     job_id: str | None
@@ -53,12 +49,11 @@ class SuccessorView(View):
 
 
 class SlotView(View):
-    """One slot. `name`: of its experiment; `best`: its best value of `queue.metric` so far.
-
-    `why`: what it waits for, in words; `reason`: the scheduler's own word for that, `kind`: whether waiting helps.
-    `expected_start_at`: the scheduler's guess. `retry_at`: no job is submitted before. `gpus`: those of its running
-    job, as the node numbers them ("0,1"). `rate`: steps per second. `silent_s`: for how long the controller has seen
-    no new report of the program. `progress`: what the program reports beside its steps.
+    """One slot. `name`: of its experiment; `best`: its best value of `queue.metric` so far. `why`: what it waits for;
+    `reason`: the scheduler's own word for that, `kind`: whether waiting helps. `expected_start_at`: the scheduler's
+    guess. `retry_at`: no job is submitted before. `gpus`: of its running job, as the node numbers them ("0,1"). `rate`:
+    steps per second. `silent_s`: for how long the controller has seen no new report of the program. `progress`: what
+    the program reports beside its steps.
     """
 
     slot: int
@@ -123,8 +118,8 @@ class QueueView(View):
 
 
 class StaleLedger(View):
-    """Nobody has written what happened since `since`. `free_bytes`: on the run folder's disk, where that is full (else
-    None: the reason is not known). `out_of_inodes`: what is full is its table of files.
+    """Nobody has written what happened since `since`. `free_bytes`: on the run folder's disk, where that is full (None:
+    the reason is not known). `out_of_inodes`: what is full is its table of files.
     """
 
     since: float
@@ -171,7 +166,7 @@ class SlotFacts:
 
 
 class RunEvents:
-    """The history: `all` events, oldest first, and those of one slot. What is no event of a slot is in `all` alone."""
+    """The history: `all` events, oldest first, and those of one slot."""
 
     def __init__(self, events: Sequence[Event] = ()) -> None:
         self.all, self._by_slot = events, dict[int, list[Event]]()
@@ -186,9 +181,7 @@ class RunEvents:
 
 @dataclass(frozen=True)
 class RunSource:
-    """What a view was made from, for the screens that go into detail. `jobs`: of each slot that the ledger knows.
-    `events`, `jobs`: empty unless they were asked for.
-    """
+    """What a view was made from. `jobs`: of each slot that the ledger knows. `events`, `jobs`: if asked for."""
 
     run: Run
     ledger: Ledger | None
@@ -198,9 +191,9 @@ class RunSource:
 
 class RunView(View):
     """One run. `written_at`: when the controller last wrote what it saw. `stale`: that is too long ago. `blind_since`:
-    the queue has not been seen since then, because of `blind_error`. `controller`: who looks after the run, None where
-    nobody does; `failover_tick`: whether its jobs look after it themselves when they end. `wish`, `wished_by`: the
-    newest of `start` and `stop`; `until`: when `start --for` stops it. `queue`: of experiments. `source`: in no JSON.
+    the queue has not been seen since then. `controller`: who looks after the run, None where nobody does;
+    `failover_tick`: whether its jobs do when they end. `wish`, `wished_by`: the newest of `start` and `stop`; `until`:
+    when `start --for` stops it. `queue`: of experiments. `source`: in no JSON.
     """
 
     run_id: str

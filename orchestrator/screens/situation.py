@@ -1,27 +1,22 @@
-"""What a slot is doing, why it does not do more, and what happens next: in words. Pure.
-
-Every state that a slot can be in has its sentence here; `status` shows the short form and `explain` the whole.
-"""
+"""What a run is doing, in a word; and a slot: why it does not do more, and what happens next. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from orchestrator.decisions.edits import TRIED_AGAIN
 from orchestrator.decisions.models import Attempt, Blind, Seen, Slot, SlotStatus, Submission, SubmissionState, Verdict
 from orchestrator.decisions.reasons import BOOTING, Kind, PendingReason, reason_of
 from orchestrator.decisions.requests import is_put_off
 from orchestrator.executors.base import JobState
-from orchestrator.screens.runview import OVER
+from orchestrator.screens.runview import OVER, RunState, SuccessorView
 from orchestrator.screens.timeline import at_and_in, clock
 
 
 @dataclass(frozen=True)
 class Situation:
-    """`state`: one word or two. `why`: what it waits for or ended of, empty where it does not wait. `next`: what comes.
-
-    `reason`: the scheduler's own word for a waiting job, `kind`: whether waiting helps, of a refused slot too.
-    """
+    """Fields of a `SlotView`. `why`: what it waits for or ended of. `next`: what comes."""
 
     state: str
     why: str = ""
@@ -47,17 +42,25 @@ class Around:
     full: bool = False
 
 
-NOT_SEEN_YET = "it is accepted; the next check of the queue shows more"
+def run_state(states: Sequence[str], around: Around, *, live: bool) -> RunState:
+    """`states`: of the slots that are wanted. `live`: whether any slot may have a job."""
+    over = {"finished", "dropped", "behind"}
+    if states and over.issuperset(states) and not (live and around.wish != "run"):
+        return "finished"
+    if around.wish != "run":
+        return "stopping" if live else "stopped"
+    if states and not live and (over | {"failed", "paused"}).issuperset(states):
+        return "paused" if "paused" in states else "failed"
+    return "running" if around.alive else "no controller"
 
 
 def situation(slot: Slot, around: Around) -> Situation:
-    """The situation of one slot, by its newest attempt that is not queued behind another."""
+    """By the slot's newest attempt that is not queued behind another."""
     attempt = slot.current
     live = live_submission(attempt)
     found = _with_job(slot, attempt, live, around) if attempt and live else _without_job(slot, around)
     if not around.alive and found.state not in OVER:
-        nobody = f"this run has no controller now: `orchestrator start {around.run_name}`"
-        return Situation(found.state, found.why, nobody, found.reason, found.kind)
+        return replace(found, next=f"this run has no controller now: `orchestrator start {around.run_name}`")
     if around.full and found.state == "waiting":
         return Situation(found.state, found.why, "a job is submitted once the disk has room")
     return found
@@ -68,7 +71,23 @@ def live_submission(attempt: Attempt | None) -> Submission | None:
     if attempt is None or not attempt.live:
         return None
     claimant = [s for s in attempt.live if s.token == attempt.claimed_by]
-    return (claimant or list(attempt.live))[-1]
+    return (claimant or attempt.live)[-1]
+
+
+def successor_view(slot: Slot) -> SuccessorView | None:
+    """The job that is queued behind the slot's running one, if any."""
+    attempt = slot.successor
+    live = live_submission(attempt)
+    if attempt is None or live is None:
+        return None
+    seen = live.sighting if isinstance(live.sighting, Seen) else None
+    return SuccessorView(
+        attempt=attempt.number,
+        job_id=live.job_id,
+        state=str(seen.state) if seen else live.state.shown,
+        why=reason_of(seen.reason, seen.partition).words if seen and seen.reason not in {"", "Dependency"} else "",
+        reason=seen.reason if seen else "",
+    )
 
 
 def _without_job(slot: Slot, around: Around) -> Situation:
@@ -105,30 +124,26 @@ def _without_job(slot: Slot, around: Around) -> Situation:
 
 
 def _with_job(slot: Slot, attempt: Attempt, live: Submission, around: Around) -> Situation:
-    """Of a slot whose job is there, or may be."""
     after = _after(slot, around)
     if isinstance(live.sighting, Blind):
-        return Situation("blind", live.sighting.error, _decided(live.sighting, around))
+        then = "nothing is submitted until it is seen again or its end is proven"
+        if live.sighting.proven_at is not None:
+            by = clock(max(live.sighting.proven_at, around.now) + around.look_s, around.now)
+            then = f"decided by {by} at the latest, unless the job shows a sign of life; nothing is submitted before"
+        return Situation("blind", live.sighting.error, then)
     if isinstance(live.sighting, Seen):
         return _seen(slot, attempt, live.sighting, after)
     if attempt.claimed_by == live.token:
         return Situation("running", slot.why, after)
     match live.state:
         case SubmissionState.SUBMITTED:
-            return Situation("submitted", slot.why or live.note, NOT_SEEN_YET)
+            then = "it is accepted; the next check of the queue shows more"
+            return Situation("submitted", slot.why or live.note, then)
         case SubmissionState.UNCERTAIN:
             why = slot.why or live.note or "the last submission got no clear answer"
             return Situation("uncertain", why, "the controller first looks for it in the queue")
         case _:
             return Situation(live.state.shown, slot.why, "it is handed to the scheduler now")
-
-
-def _decided(blind: Blind, around: Around) -> str:
-    """What becomes of a job that is not seen, and when."""
-    if blind.proven_at is None:
-        return "nothing is submitted until it is seen again or its end is proven"
-    by = clock(max(blind.proven_at, around.now) + around.look_s, around.now)
-    return f"decided by {by} at the latest, unless the job shows a sign of life; nothing is submitted before"
 
 
 def _seen(slot: Slot, attempt: Attempt, seen: Seen, after: str) -> Situation:
@@ -156,17 +171,14 @@ def _seen(slot: Slot, attempt: Attempt, seen: Seen, after: str) -> Situation:
         case JobState.ENDING | JobState.ENDED:
             return Situation(str(seen.state), slot.why, f"Slurm cleans up after it; {after}")
         case _:
-            word = seen.raw_state.lower()
-            return Situation(word, f"an unknown state: {seen.raw_state}", "nothing is changed")
+            return Situation(seen.raw_state.lower(), f"an unknown state: {seen.raw_state}", "nothing is changed")
 
 
 def _after(slot: Slot, around: Around) -> str:
-    """What follows the job that is there."""
     if slot.status is not SlotStatus.ACTIVE:
         return f"no other job follows: {slot.why or slot.status}"
-    if around.wish == "run" and slot.index < around.slots:
-        successor = live_submission(slot.successor)
-        if successor is not None:
-            return f"job {successor.job_id or '(being submitted)'}, queued behind it, takes over"
-        return "the next job is submitted when it ends"
-    return "no job follows, because the run is being stopped"
+    if around.wish != "run" or slot.index >= around.slots:
+        return "no job follows, because the run is being stopped"
+    if (successor := live_submission(slot.successor)) is not None:
+        return f"job {successor.job_id or '(being submitted)'}, queued behind it, takes over"
+    return "the next job is submitted when it ends"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from rich.console import Console, Group, RenderableType
@@ -18,7 +18,7 @@ from orchestrator.decisions.verdicts import NODE_TAKEN
 from orchestrator.failover import SILENT_S as FAILOVER_S
 from orchestrator.notation import format_duration
 from orchestrator.run.rundir import RunDir
-from orchestrator.screens.cells import GAP, ago, number, slots_words, span, stale_words, table, widths_of
+from orchestrator.screens.cells import GAP, ago, number, slots_words, span, stale_words, table
 from orchestrator.screens.reading import run_view
 from orchestrator.screens.runview import STATES, RunView, SlotView
 from orchestrator.screens.timeline import at_and_in, clock, end_words
@@ -41,37 +41,30 @@ _COLOURS = {
 }
 #: A trainer reports every few seconds, and is silent for longer while it saves or evaluates.
 SILENT_S = 120.0
-#: Beside the rows of slots a screen has its lines above, the notes below and the prompt.
+#: Beside the rows of slots a screen has its lines above, the notes below and the prompt; it shows `LEAST_ROWS` always.
 AROUND_ROWS = 10
-#: However low the terminal is.
 LEAST_ROWS = 5
-#: As often as a person reads; a look is a few small files.
 WATCH_S = 2.0
-#: Of the best experiments, in one line.
 BEST_SHOWN = 3
-#: In these a slot has nothing to do, and the next step is a person's.
-_ENDS = frozenset({"failed", "paused", "blind", "uncertain"})
 #: In place of the time that a job has left.
 OVER = "over"
-#: Of an experiment's name, in characters.
 NAME_WIDTH = 32
-#: So many givers of experience are named; a class is more, and `syncd contributors` shows all.
+#: Givers of experience; `syncd contributors` shows all.
 NAMED = 5
 #: Field of a progress report, and who gave the experience that it counts.
 _WHO = {"contributors": "others", "group": "its group"}
 
 
 def run_table(view: RunView, now: float, width: int, *, height: int | None = None) -> RenderableType:
-    """The picture of one run, as wide as the terminal allows: the rarer columns go first, and notes have lines.
-
-    `height`: of a terminal that is redrawn. Of more slots than it holds those are shown that do something.
+    """The picture of one run, as wide as the terminal allows: the rarer columns go first. `height`: of a terminal that
+    is redrawn; of more slots than it holds those are shown that do something.
     """
     slots, whole = view.slots, view
     if height is not None and len(slots) > (room := max(LEAST_ROWS, height - AROUND_ROWS)):
         rank = {state: place for place, state in enumerate(STATES)}
         slots = tuple(sorted(slots, key=lambda slot: rank.get(slot.state, len(STATES)))[:room])
         view = view.model_copy(update={"slots": slots})
-    lines: list[RenderableType] = [Text(folded(headline(view), width), style="bold")]
+    lines: list[RenderableType] = [Text(folded(_headline(view), width), style="bold")]
     lines += [Text(folded(line, width), style="yellow" if urgent else "dim") for line, urgent in about(whole, now)]
     if slots:
         lines.append(_slots_table(slots, now, width))
@@ -83,21 +76,20 @@ def run_table(view: RunView, now: float, width: int, *, height: int | None = Non
 def _slots_table(slots: Sequence[SlotView], now: float, width: int) -> Text:
     cells = {column.name: [column.cell(slot, now) for slot in slots] for column in _COLUMNS}
     cells = {name: column for name, column in cells.items() if any(column)}
-    widths = dict(zip(cells, widths_of(list(cells), list(zip(*cells.values(), strict=True))), strict=True))
     room, kept = width, set()
     for column in sorted(_COLUMNS, key=lambda column: column.rank):
         if column.name in cells:
-            room -= widths[column.name] + GAP
+            room -= max(map(len, (column.name, *cells[column.name]))) + GAP
             if room < -GAP:
                 break
             kept.add(column.name)
     shown = [name for name in cells if name in kept]
     rows = list(zip(*(cells[name] for name in shown), strict=True))
-    return table(shown, rows, left=_LEFT, style=lambda name, cell: _COLOURS.get(cell, "") if name == "state" else "")
+    left = ("slot", "experiment", "job", "state")
+    return table(shown, rows, left=left, style=lambda name, cell: _COLOURS.get(cell, "") if name == "state" else "")
 
 
-def headline(view: RunView) -> str:
-    """Which run, and how it is."""
+def _headline(view: RunView) -> str:
     return f"{view.run_name} ({view.run_id}) on {view.executor}: {view.state}"
 
 
@@ -122,48 +114,44 @@ def about(view: RunView, now: float) -> list[tuple[str, bool]]:
     if view.blind_since is not None:
         since = f"the queue has not answered since {clock(view.blind_since, now)} ({ago(now - view.blind_since)})"
         lines.append((f"{since}: {view.blind_error}; nothing is submitted until it does", True))
-    lines += [(line, False) for line in _queue_lines(view)]
+    calm = _queue_lines(view)
     for node in view.excluded_nodes:
         deaths = f"{counted(node.deaths, 'job')} died early on it"
-        lines.append((f"avoids node {node.node} until {clock(node.until, now)}: {deaths}", False))
-    return lines
+        calm.append(f"avoids node {node.node} until {clock(node.until, now)}: {deaths}")
+    return lines + [(line, False) for line in calm]
 
 
 def _queue_lines(view: RunView) -> list[str]:
-    """How many experiments are how, and the best of them."""
-    queue = view.queue
-    if queue is None:
+    if (queue := view.queue) is None:
         return []
     counts = ", ".join(f"{count} {state}" for state, count in queue.counts.items())
+    best = ", ".join(f"{score.name} {_metric(score.value)}" for score in queue.best[:BEST_SHOWN])
     lines = [f"{counted(sum(queue.counts.values()), 'experiment')}: {counts}"]
-    if queue.best:
-        best = [f"{score.name} {metric(score.value)}" for score in queue.best[:BEST_SHOWN]]
-        lines.append(f"best {queue.metric}: {', '.join(best)}")
-    return lines
+    return [*lines, f"best {queue.metric}: {best}"] if best else lines
 
 
 def plain_lines(view: RunView, now: float) -> list[str]:
     """The same for a pipe: one line a slot, no colours, no columns to guess."""
-    return [headline(view), *(line for line, _ in about(view, now)), *(plain_line(slot, now) for slot in view.slots)]
+    return [_headline(view), *(line for line, _ in about(view, now)), *(plain_line(slot, now) for slot in view.slots)]
 
 
 def plain_line(slot: SlotView, now: float) -> str:
     """One slot in one line."""
-    left = ends_in(slot, now)
+    left = _ends_in(slot, now)
     parts = (
         (slot.name, "{}"),
         (slot.state, "{}"),
         (slot.job_id, "job {}"),
-        (steps(slot, number), "step {}"),
+        (_steps(slot, number), "step {}"),
         (number(slot.checkpoint_step), "saved at {}"),
-        (rate(slot), "{} steps/s"),
-        (metric(slot.best), "best {}"),
-        (success(slot), "success {}"),
-        (gpu(slot), "GPU {}"),
+        (_rate(slot), "{} steps/s"),
+        (_metric(slot.best), "best {}"),
+        (_success(slot), "success {}"),
+        (_gpu(slot), "GPU {}"),
         (left, "job past its walltime" if left == OVER else "job ends in {}"),
-        (done_in(slot), "done in {}"),
+        (_done_in(slot), "done in {}"),
         (counted(slot.jobs, "job"), "{}"),
-        (next_job(slot), "next job {}"),
+        (_next_job(slot), "next job {}"),
     )
     told = [words.format(value) for value, words in parts if value]
     return ", ".join([f"slot {slot.slot}", *told, *notes(slot, now)])
@@ -173,18 +161,17 @@ def note_lines(view: RunView, now: float) -> list[str]:
     """Under the table: what each slot waits for. Slots of one mind share a line."""
     by_words: dict[str, list[int]] = {}
     for slot in view.slots:
-        if slot.state == "blind" and slot.why == view.blind_error:
-            continue  # it stands on top, for the whole run
-        for words in notes(slot, now):
+        stands_on_top = slot.state == "blind" and slot.why == view.blind_error
+        for words in [] if stands_on_top else notes(slot, now):
             by_words.setdefault(words, []).append(slot.slot)
     return [f"{slots_words(slots)}: {words}" for words, slots in by_words.items()]
 
 
 def notes(slot: SlotView, now: float, *, with_next: bool = True) -> list[str]:
     """Why it waits, what to mind, or how its last job ended. `with_next`: and what comes."""
-    found = []
-    why = slot.why
-    if with_next and (slot.retry_at is not None or (why and slot.state in _ENDS)):
+    found, why = [], slot.why
+    is_a_persons = slot.state in {"failed", "paused", "blind", "uncertain"}
+    if with_next and (slot.retry_at is not None or (why and is_a_persons)):
         why = f"{why}; {slot.next}" if why else slot.next
     if slot.expected_start_at is not None:
         why += f"; Slurm expects to start it {at_and_in(slot.expected_start_at, now)}"
@@ -201,13 +188,11 @@ def notes(slot: SlotView, now: float, *, with_next: bool = True) -> list[str]:
     if (bad or slot.last_cause in NODE_TAKEN) and (not slot.why or slot.job_id):
         failed = f"its last job failed: {slot.last_cause}" if slot.last_verdict is Verdict.CRASHED else ""
         found.append(failed or f"last job: {end_words(str(slot.last_verdict), slot.last_cause)}")
-    if words := given_words(slot.progress, now):
-        found.append(words)
-    return found
+    given = [_given_by(who, slot.progress.get(name), now) for name, who in _WHO.items()]
+    return [*found, *(["; ".join(filter(None, given))] if any(given) else [])]
 
 
-def steps(slot: SlotView, written: Callable[[int], str]) -> str:
-    """`done/total`."""
+def _steps(slot: SlotView, written: Callable[[int], str]) -> str:
     parts = [written(value) for value in (slot.step, slot.total) if value is not None]
     return "/".join(parts) if slot.step is not None else ""
 
@@ -223,65 +208,49 @@ def short(value: int) -> str:
     return f"{value:,}"
 
 
-def rate(slot: SlotView) -> str:
-    """Steps per second while it runs; slow ones with a digit more."""
+def _rate(slot: SlotView) -> str:
     if slot.rate is None:
         return ""
     return number(slot.rate) if slot.rate >= 10 or slot.rate == 0 else f"{slot.rate:.1f}"
 
 
-def metric(value: float | None) -> str:
-    """Four digits of the metric that experiments are judged by."""
+def _metric(value: float | None) -> str:
     return f"{value:.4g}" if value is not None else ""
 
 
-def shortened(name: str) -> str:
-    """The name of an experiment; a long one without its middle."""
-    if len(name) > NAME_WIDTH:
-        name = f"{name[: NAME_WIDTH // 2]}…{name[-(NAME_WIDTH - NAME_WIDTH // 2 - 1) :]}"
-    return name
+def _shortened(name: str) -> str:
+    return name if len(name) <= NAME_WIDTH else f"{name[: NAME_WIDTH // 2]}…{name[1 - NAME_WIDTH // 2 :]}"
 
 
-def success(slot: SlotView) -> str:
-    """The last evaluation's mean success."""
+def _success(slot: SlotView) -> str:
     value = slot.progress.get("success")
     return f"{100 * value:.0f} %" if isinstance(value, int | float) else ""
 
 
-def gpu(slot: SlotView) -> str:
-    """How busy the GPU of the running job is."""
+def _gpu(slot: SlotView) -> str:
     value = slot.progress.get("gpu_percent")
     return f"{value:.0f} %" if isinstance(value, int | float) and slot.rate is not None else ""
 
 
-def ends_in(slot: SlotView, now: float) -> str:
-    """Time to the walltime."""
+def _ends_in(slot: SlotView, now: float) -> str:
     if slot.ends_at is None:
         return ""
     return span(slot.ends_at - now) if slot.ends_at > now else OVER
 
 
-def done_in(slot: SlotView) -> str:
-    """Time to the end of the slot's training; `>` where waits for further jobs come on top that nobody knows yet."""
+def _done_in(slot: SlotView) -> str:
+    """`>`: waits for further jobs come on top that nobody knows yet."""
     if slot.forecast is None:
         return ""
     return ("" if slot.forecast.waits_included else ">") + span(slot.forecast.finish_in_s)
 
 
-def next_job(slot: SlotView) -> str:
-    """The job that is queued behind the running one."""
+def _next_job(slot: SlotView) -> str:
     return (slot.successor.job_id or "(new)") if slot.successor is not None else ""
 
 
-def given_words(progress: Mapping[str, Any], now: float) -> str:
-    """One line: "others gave: ann 12 segments (6,000 transitions, last 40 s ago)", and the same of the other slots of
-    its group; empty where nobody gave anything.
-    """
-    said = [_given_by(words, progress.get(name), now) for name, words in _WHO.items()]
-    return "; ".join(words for words in said if words)
-
-
 def _given_by(who: str, told: Any, now: float) -> str:
+    """`others gave: ann 12 segments (6,000 transitions, last 40 s ago)`; empty where nobody gave anything."""
     parts = []
     for name, one in told.items() if isinstance(told, Mapping) else ():
         if isinstance(one, Mapping):
@@ -303,37 +272,32 @@ class _Column(NamedTuple):
 
 _COLUMNS = (
     _Column("slot", 0, lambda slot, _: str(slot.slot)),
-    _Column("experiment", 3, lambda slot, _: shortened(slot.name)),
+    _Column("experiment", 3, lambda slot, _: _shortened(slot.name)),
     _Column("job", 1, lambda slot, _: slot.job_id or ""),
     _Column("state", 0, lambda slot, _: slot.state),
-    _Column("step", 2, lambda slot, _: steps(slot, short)),
+    _Column("step", 2, lambda slot, _: _steps(slot, short)),
     _Column("saved at", 10, lambda slot, _: short(slot.checkpoint_step) if slot.checkpoint_step is not None else ""),
-    _Column("steps/s", 4, lambda slot, _: rate(slot)),
-    _Column("best", 3, lambda slot, _: metric(slot.best)),
-    _Column("success", 7, lambda slot, _: success(slot)),
-    _Column("GPU", 6, lambda slot, _: gpu(slot)),
-    _Column("job ends in", 3, ends_in),
-    _Column("done in", 5, lambda slot, _: done_in(slot)),
-    _Column("next job", 5, lambda slot, _: next_job(slot)),
+    _Column("steps/s", 4, lambda slot, _: _rate(slot)),
+    _Column("best", 3, lambda slot, _: _metric(slot.best)),
+    _Column("success", 7, lambda slot, _: _success(slot)),
+    _Column("GPU", 6, lambda slot, _: _gpu(slot)),
+    _Column("job ends in", 3, _ends_in),
+    _Column("done in", 5, lambda slot, _: _done_in(slot)),
+    _Column("next job", 5, lambda slot, _: _next_job(slot)),
     _Column("jobs", 8, lambda slot, _: str(slot.jobs)),
 )
-_LEFT = ("slot", "experiment", "job", "state")
 
 
 # --- again and again --------------------------------------------------------------------------------------------------
 
 
 def watch(run_dir: RunDir, out: Console, *, as_json: bool, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Show the run until interrupted, which is no error. Errors: as `run_view`; a file that cannot be read for the
-    moment is tried again.
-    """
-    try:
+    """Show the run until interrupted, which is no error. Errors: as `run_view` at the first look."""
+    with suppress(KeyboardInterrupt):
         if out.is_terminal and not as_json:
             _on_terminal(run_dir, out, sleep)
         else:
             _in_pipe(run_dir, as_json=as_json, sleep=sleep)
-    except KeyboardInterrupt:
-        return
 
 
 def _on_terminal(run_dir: RunDir, out: Console, sleep: Callable[[float], None]) -> None:
@@ -373,21 +337,20 @@ def _look(run_dir: RunDir, before: RunView) -> RunView:
 
 def marks(view: RunView) -> dict[str, Any]:
     """What a change is: by part of the run, everything that does not merely count on."""
-    run = {"state": view.state, "controller": view.controller, "blind": view.blind_since, "nodes": view.excluded_nodes}
-    run["stale"] = view.stale is not None and view.stale.since
-    return {"run": json.dumps(run, default=str)} | {f"slot {slot.slot}": _mark(slot) for slot in view.slots}
+    stale_since = view.stale.since if view.stale is not None else None
+    run = (view.state, view.controller, view.blind_since, view.excluded_nodes, stale_since)
+    return {"run": run} | {f"slot {slot.slot}": _mark(slot) for slot in view.slots}
 
 
 def _mark(slot: SlotView) -> tuple[Any, ...]:
-    successor = slot.successor.job_id if slot.successor else None
-    saved = slot.checkpoint_step
-    return slot.state, slot.why, slot.job_id, slot.attempt, slot.jobs, saved, slot.last_verdict, successor, slot.warning
+    job = (slot.state, slot.why, slot.job_id, slot.attempt, slot.jobs, slot.successor and slot.successor.job_id)
+    return *job, slot.checkpoint_step, slot.last_verdict, slot.warning
 
 
 def changes(view: RunView, before: dict[str, Any], after: dict[str, Any], now: float) -> list[str]:
     """The lines that are new since `before` (as `marks` made it)."""
     lines = []
     if after["run"] != before.get("run"):
-        lines += [headline(view), *(line for line, _ in about(view, now))]
+        lines += [_headline(view), *(line for line, _ in about(view, now))]
     changed = {name for name, mark in after.items() if before.get(name) != mark}
     return lines + [plain_line(slot, now) for slot in view.slots if f"slot {slot.slot}" in changed]

@@ -11,16 +11,12 @@ from orchestrator.notation import format_duration
 
 Event = Mapping[str, Any]
 
-#: Facts that say where an event belongs, or that only the program needs.
 _PLACE = frozenset({"at", "kind", "slot", "attempt", "token", "job_id"})
-#: An end is seen at a poll; one that was seen later than this is told with its own time.
-_SEEN_LATE_S = 90.0
-_DAY_S = 86400.0
 
 
 def clock(at: float, now: float) -> str:
     """The time of day, with the date where it is not of the last day."""
-    return time.strftime("%H:%M:%S" if abs(now - at) < _DAY_S else "%d %b %H:%M:%S", time.localtime(at))
+    return time.strftime("%H:%M:%S" if abs(now - at) < 86400 else "%d %b %H:%M:%S", time.localtime(at))
 
 
 def at_and_in(at: float, now: float) -> str:
@@ -43,9 +39,9 @@ def sentence(event: Event, now: float) -> str:
 
 
 def _submission(event: Event, _now: float) -> str:
-    attempt, outcome = event.get("attempt"), event.get("outcome")
+    attempt = event.get("attempt")
     if not event.get("job_id"):
-        return f"tried to submit attempt {attempt}: {outcome or 'no answer'}"
+        return f"tried to submit attempt {attempt}: {event.get('outcome') or 'no answer'}"
     behind = f", queued behind job {event['after']}" if event.get("after") else ""
     avoiding = f", avoiding {event['exclude']}" if event.get("exclude") else ""
     place = f", {event['place']}" if event.get("place") else ""
@@ -68,12 +64,12 @@ def _ended(event: Event, now: float) -> str:
     elif saved is not None:
         words += f"; its last save is of step {saved:,.0f}"
     at, ended_at = _number(event, "at"), _number(event, "ended_at")
-    if at is not None and ended_at is not None and at - ended_at > _SEEN_LATE_S:
+    if at is not None and ended_at is not None and at - ended_at > 90.0:  # it was seen late
         words += f"; it was over at {clock(ended_at, now)}"
     return words
 
 
-#: Why a job handed over, as its own record has it, in words.
+#: Why a job handed over, by what its own record says.
 _HAND_OVERS = {
     "deadline": "its time was nearly over",
     "SIGUSR2": "its time was nearly over",
@@ -125,7 +121,6 @@ _PLAIN: Mapping[str, tuple[str, str]] = {
     "revived": ("{job} exists after all: adopted again", ""),
     "stalled": ("{job} was asked to print its stacks and end: {why}", "no new report"),
 }
-#: Those that say more.
 _SENTENCES: Mapping[str, Callable[[Event, float], str]] = {
     "submission": _submission,
     "started": _started,

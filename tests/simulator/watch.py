@@ -13,7 +13,7 @@ from queue_model import QueueWatch
 from anchorleg.job import HANDED_OVER, lineage
 from orchestrator.decisions.adoption import LEFT_S
 from orchestrator.decisions.models import Attempt, Blind, Ledger, Raised, SlotStatus, SubmissionState, Verdict
-from orchestrator.decisions.moving import MOVED
+from orchestrator.decisions.plan import MOVED
 
 if TYPE_CHECKING:
     from cluster_model import SimJob

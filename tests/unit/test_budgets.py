@@ -18,11 +18,11 @@ PRODUCT_ENDS = {".py", ".c", ".h", ".js", ".css", ".html"}
 #: Room, as folders and files → the most lines of Python.
 ROOMS = {
     "anchorleg": 2_643,
-    "orchestrator/*.py": 3_296,
-    "orchestrator/decisions": 3_293,
-    "orchestrator/run orchestrator/executors": 4_308,
-    "orchestrator/hosts orchestrator/screens": 3_760,
-    "orchestrator/doctor orchestrator/commands orchestrator/integrations": 2_903,
+    "orchestrator/*.py": 3_051,
+    "orchestrator/decisions": 2_943,
+    "orchestrator/run orchestrator/executors": 3_915,
+    "orchestrator/hosts orchestrator/screens": 3_415,
+    "orchestrator/doctor orchestrator/commands orchestrator/integrations": 2_638,
     "syncd": 11_166,
     "viewer": 4_701,
     "trainer/envs": 6_847,
@@ -34,8 +34,8 @@ ROOMS = {
     "trainer/demos": 1_583,
     "bench": 6_395,
 }
-MOST_LINES, MOST_FILES = 75_388, 425
-MOST_TEST_LINES = 68_741
+MOST_LINES, MOST_FILES = 73_790, 423
+MOST_TEST_LINES = 68_846
 #: Files below 60 lines, without those that only say what a folder is.
 SMALL, MOST_SMALL = 60, 40
 #: `monkeypatch.setattr` in the unit tests of each package.

@@ -23,7 +23,7 @@ from rich.console import Console
 from anchorleg import output
 from anchorleg.words import lines_shown, on_one_line
 from orchestrator.commands import screens
-from orchestrator.hosts.display import Log, RunDisplay
+from orchestrator.hosts.display import RunDisplay, log_line
 from orchestrator.run.rundir import Entry, RunDir
 from orchestrator.screens import logs
 from orchestrator.screens.explain import Explanation
@@ -172,8 +172,7 @@ def test_what_start_shows_while_it_runs_and_at_its_end(screen: Screen, tmp_path:
 
 
 def test_the_controllers_log(tmp_path: Path) -> None:
-    log = Log(RunDir(tmp_path))
-    log.say(f"trouble: {HOSTILE}")
+    log_line(RunDir(tmp_path), f"trouble: {HOSTILE}")
     assert_harmless((tmp_path / "controller.log").read_text())
 
 

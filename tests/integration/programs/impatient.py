@@ -17,19 +17,21 @@ from orchestrator.executors.slurm import SlurmExecutor
 CONSTANTS = {
     "left": ("orchestrator.decisions.adoption", "LEFT_S"),
     "refused": ("orchestrator.decisions.edits", "TEMPORARY_WAIT_S"),
-    "move": ("orchestrator.decisions.moving", "MOVE_AFTER_S"),
+    "move": ("orchestrator.decisions.plan", "MOVE_AFTER_S"),
     "record": ("orchestrator.decisions.sightings", "RECORD_WAIT_S"),
     "silent": ("orchestrator.decisions.sightings", "HEARTBEAT_SILENT_S"),
 }
-ARGUMENTS = {"submit": "submit_grace_s", "command": "command_timeout_s"}
 
 
 def arm(name: str, seconds: float) -> None:
     """Replace one waiting time. Errors: KeyError, AttributeError where there is none of that name."""
-    if name in ARGUMENTS:
+    if name == "submit":
+        SlurmExecutor.submit_grace_s = seconds
+        return
+    if name == "command":
         defaults = SlurmExecutor.__init__.__kwdefaults__ or {}
-        assert ARGUMENTS[name] in defaults
-        defaults[ARGUMENTS[name]] = seconds
+        assert "command_timeout_s" in defaults
+        defaults["command_timeout_s"] = seconds
         return
     module_name, constant = CONSTANTS[name]
     module = importlib.import_module(module_name)

@@ -62,8 +62,6 @@ if __name__ == "__main__":
     LocalExecutor.submit_grace_s = GRACE_S
     edits.QUOTA_WAIT_S = QUOTA_WAIT_S
     sightings.FOR_EVER_S = FOR_EVER_S
-    kwdefaults = SlurmExecutor.__init__.__kwdefaults__
-    assert kwdefaults is not None
-    kwdefaults["submit_grace_s"] = GRACE_S
+    SlurmExecutor.submit_grace_s = GRACE_S
     sys.argv[1:] = sys.argv[3:]
     main()

@@ -10,7 +10,7 @@ from one_run import POLL_S, World
 
 from orchestrator.config import parse_config
 from orchestrator.decisions.models import Raised, SlotStatus, Verdict
-from orchestrator.decisions.moving import MOVE_AFTER_S, MOVED
+from orchestrator.decisions.plan import MOVE_AFTER_S, MOVED
 from orchestrator.executors.base import JobState
 from orchestrator.executors.slurm_text import expected_start
 from orchestrator.run.submission import places_of
@@ -123,3 +123,11 @@ def test_a_job_that_began_before_its_move_is_not_taken_for_moved(world: World) -
     world.job_claims(exit_code=75, asked="SIGTERM")
     world.tick(after=POLL_S)
     assert (world.slot.status, world.slot.attempts[-1].verdict) == (SlotStatus.PAUSED, Verdict.CANCELLED)
+
+
+def test_a_job_that_has_begun_is_not_moved_although_the_queue_still_shows_it_as_waiting(world: World) -> None:
+    world.tick()
+    world.job_claims()
+    world.cluster.free_place = 1
+    waited(world, 2 * MOVE_AFTER_S)
+    assert world.cluster.signalled == []

@@ -23,7 +23,7 @@ from orchestrator.doctor.gather import (
     try_folder,
 )
 from orchestrator.doctor.probe import Probe
-from orchestrator.doctor.probing import ProbeResult, Pursuit, probe_config, times_of
+from orchestrator.doctor.probing import ProbeResult, Pursuit, probe_config
 from orchestrator.doctor.slurmchecks import SlurmFacts, walltime_allowed_s
 from orchestrator.executors.base import JobRequest, JobRow, JobState, Poll, Submitted
 from orchestrator.executors.site import SiteLimits, parse_limits
@@ -92,7 +92,8 @@ def test_a_slurm_conf_that_is_not_there_is_said_before_anything_is_asked(tmp_pat
 @given(limit=st.integers(60, 10**6), longest=st.none() | st.integers(60, 10**6))
 def test_a_probe_asks_for_three_minutes_at_most_and_can_be_signalled(limit: int, longest: int | None) -> None:
     asked = config(slurm={"time_limit": f"0:0:{limit}", "partition": "gpu"})
-    limit_s, lead_s = times_of(asked, "slurm", longest)
+    small = probe_config(asked, "slurm", longest)
+    limit_s, lead_s = small.slurm.time_limit, small.lead_seconds
     assert limit_s <= 180
     assert limit_s <= max(60, asked.slurm.time_limit)
     assert longest is None or limit_s <= max(60, longest)
@@ -101,11 +102,11 @@ def test_a_probe_asks_for_three_minutes_at_most_and_can_be_signalled(limit: int,
 
 def test_the_probe_is_a_small_job_in_the_same_place() -> None:
     big = config(slurm={"partition": "gpu", "qos": "long", "mem": "64G", "cpus_per_task": 16, "gpu_type": "a100"})
-    small = probe_config(big, 180, 120).slurm
+    small = probe_config(big, "slurm", None).slurm
     assert (small.partition, small.qos, small.gpu_type, small.gpus) == ("gpu", "long", "a100", 1)
     assert (small.mem, small.cpus_per_task, small.time_limit) == ("4096M", 2, 180)
-    assert probe_config(config(slurm={"mem": "2G"}), 180, 120).slurm.mem == "2G"
-    assert probe_config(config(slurm={"cpus_per_task": 16}), 180, 120).slurm.cpus_per_task == 16
+    assert probe_config(config(slurm={"mem": "2G"}), "slurm", None).slurm.mem == "2G"
+    assert probe_config(config(slurm={"cpus_per_task": 16}), "slurm", None).slurm.cpus_per_task == 16
 
 
 class GoneAtOnce:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.config import parse_config
 from orchestrator.configwarnings import warnings_of
-from orchestrator.executors.local import gpu_environment, gpus_of_slot, listed_gpus, sharing, stated_gpus, visible_gpus
+from orchestrator.executors.local import gpus_of_slot, listed_gpus, sharing, stated_gpus, visible_gpus
 from orchestrator.shim import gpus_of
 
 #: As `nvidia-smi -L` prints it (format of driver 535's manual page).
@@ -41,7 +41,6 @@ def test_the_driver_lists_the_gpus(tmp_path: Path) -> None:
 def test_a_machine_without_gpus_has_none(tmp_path: Path) -> None:
     assert visible_gpus({"PATH": str(tmp_path)}) == ()
     assert visible_gpus(a_machine(tmp_path, "echo No devices found.; exit 6")) == ()
-    assert gpu_environment((), 0, 1, {}, {}) == {}
 
 
 def test_what_is_stated_counts_and_nobody_is_asked(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from orchestrator.config import RunConfig, check_start, parse_config
 from orchestrator.decisions.models import Ledger
 from orchestrator.hosts import notice
 from orchestrator.hosts.host import report_leaving
-from orchestrator.hosts.notice import Cloud, NoticeWatch, UnusableError, notice_of, notices_heeded
+from orchestrator.hosts.notice import Cloud, UnusableError, clouds_asked, notice_of, notices_heeded
 from orchestrator.run.ledger import read_control, write_control
 
 ACTION = "GET /latest/meta-data/spot/instance-action"
@@ -79,7 +79,7 @@ class Watched:
         self.passed_on: list[str] = []
         self.said: list[str] = []
         self.failures = failures
-        self.watch = NoticeWatch(clouds, service.environ, self.take, self.said.append, look_s=0.01)
+        self.watch = clouds_asked(clouds, service.environ, self.take, self.said.append, look_s=0.01)
 
     def take(self, one: str) -> None:
         if self.failures:
@@ -91,22 +91,21 @@ class Watched:
 def test_a_full_disk_has_the_notice_passed_on_again_and_once(service: MetadataService) -> None:
     service.take_away("aws")
     watched = Watched(service, "aws", failures=2)
-    watched.watch.begin()
-    wait_for(lambda: not any(one.name == "preemption-notice" for one in threading.enumerate()), "the end")
+    with watched.watch:
+        wait_for(lambda: not any(one.name == "preemption-notice" for one in threading.enumerate()), "the end")
     assert (len(watched.passed_on), len(watched.said)) == (1, 1)
 
 
 def test_where_nobody_answers_that_is_said_once_and_asked_again(service: MetadataService) -> None:
     service.answers = {}
     watched = Watched(service, "aws", "gcp")
-    watched.watch.begin()
-    wait_for(lambda: len(service.asked) > 6, "more questions")
-    there = MetadataService()
-    there.is_only("aws")
-    there.take_away("aws")
-    service.answers = there.answers
-    wait_for(lambda: watched.passed_on, "the notice")
-    watched.watch.end()
+    with watched.watch:
+        wait_for(lambda: len(service.asked) > 6, "more questions")
+        there = MetadataService()
+        there.is_only("aws")
+        there.take_away("aws")
+        service.answers = there.answers
+        wait_for(lambda: watched.passed_on, "the notice")
     assert len(watched.said) == 1
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from builders import NOW, token
 
+from orchestrator.disk import LOCAL_DISK
 from orchestrator.executors.base import JobRequest, JobRow, JobState, Poll, SubmitOutcome, SubmitRefused, Submitted
 from orchestrator.executors.packed import PackedExecutor
 from orchestrator.packing import Pack
@@ -26,9 +28,6 @@ class Slurm:
         self.cancelled: list[str] = []
         self.refuses = False
         self.place = 0
-
-    def now(self) -> float:
-        return NOW
 
     def submit(self, request: JobRequest) -> SubmitOutcome:
         if self.refuses:
@@ -101,18 +100,33 @@ def test_a_place_that_is_free_again_is_taken_while_enough_time_is_left(packs: Pa
     for slot in range(2):
         packs.submit(slot)
         packs.begins(slot)
-    packs.slurm.shows("7", JobState.RUNNING, "RUNNING", ends_at=NOW + LIMIT_S)
+    packs.slurm.shows("7", JobState.RUNNING, "RUNNING", ends_at=time.time() + LIMIT_S)
     packs.begins(0, "COMPLETED", 0)
     assert packs.states() == {"7.0": ("ended", "COMPLETED"), "7.1": ("running", "RUNNING")}
     assert packs.submit(2) == "7.2"
     packs.begins(2, "FAILED", 1)
-    packs.slurm.shows("7", JobState.RUNNING, "RUNNING", ends_at=NOW + 0.2 * LIMIT_S)
+    packs.slurm.shows("7", JobState.RUNNING, "RUNNING", ends_at=time.time() + 0.2 * LIMIT_S)
     packs.executor.poll()
     assert packs.submit(3) == "8.0"
     (Path(packs.slurm.jobs["8"].work_dir) / "closed").touch()
     packs.executor.poll()
     assert packs.submit(4) == "9.0"
     assert not (Path(packs.slurm.jobs["8"].work_dir) / "members/1").exists()
+
+
+def test_a_pack_that_closes_while_a_slot_joins_it_is_left_again(packs: Packs, monkeypatch: pytest.MonkeyPatch) -> None:
+    packs.submit(0)
+    packs.begins(0)
+    packs.executor.poll()
+    create = LOCAL_DISK.create
+
+    def create_too_late(path: Path, data: bytes) -> bool:
+        (Path(packs.slurm.jobs["7"].work_dir) / "closed").touch()
+        return create(path, data)
+
+    monkeypatch.setattr(LOCAL_DISK, "create", create_too_late)
+    assert packs.submit(1) == "8.0"
+    assert not (Path(packs.slurm.jobs["7"].work_dir) / "members/1").exists()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from daemons import PATIENCE_S
 
 from orchestrator.config import RunConfig
-from orchestrator.run.submission import job_script, render
+from orchestrator.run.submission import job_script
 
 HOSTILE = [
     "a b",
@@ -163,4 +163,5 @@ def test_without_ranks_nodes_and_tasks_are_the_users_to_ask_for_and_so_are_limit
 
 @pytest.mark.parametrize("value", HOSTILE)
 def test_bash_gets_every_hostile_value_back_as_it_was(value: str) -> None:
-    assert echoed_by_bash(render("printf %s @{value}", {"value": value})) == value
+    word = a_script(python=value).partition('echo "there is no "')[2].partition('" on $(hostname)')[0]
+    assert echoed_by_bash(f"printf %s {word}") == value

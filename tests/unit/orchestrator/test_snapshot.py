@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from builders import NOW, no_code, token
+from daemons import PATIENCE_S
 from refused import refused
 
 from orchestrator.config import RunConfig, parse_config
@@ -40,7 +41,7 @@ def written(folder: Path, files: dict[str, str]) -> None:
 
 
 def git(folder: Path, *words: str) -> str:
-    done = subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True, text=True, timeout=PATIENCE_S)
     return done.stdout.strip()
 
 

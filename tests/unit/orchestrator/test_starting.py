@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from builders import NOW
 
-from orchestrator.commands.options import number_of_slots
+from orchestrator.commands.options import parse_overrides
 from orchestrator.config import load_config
 from orchestrator.run.begin import begin, prepare_folder, run_dir_of
 from orchestrator.run.rundir import register
@@ -40,7 +40,7 @@ def notes(file: Path, **overrides: Any) -> tuple[str, ...]:
 
 def by_world_size(file: Path, count: int, **config: Any) -> StartRequest:
     file.write_text(json.dumps({"run_name": "mt10", "executor": "local", **config}))
-    overrides: dict[str, Any] = {"slots": number_of_slots(count, count, [f"slots={count}", "training.seed=3"])}
+    overrides = parse_overrides([f"slots={count}"], slots=count, world_size=count)
     overrides = as_group(asked_for(Typed(None, file, overrides)), overrides)
     return with_world_size(asked_for(Typed(None, file, overrides)))
 

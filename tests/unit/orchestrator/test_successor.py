@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.decisions.sightings import HEARTBEAT_SILENT_S
-from orchestrator.jobside import SILENT_S, Predecessor
+from orchestrator.jobside import SILENT_S, why_not_behind
 
 
 class Before:
@@ -29,7 +29,8 @@ class Before:
         self.then(self.now - 1000.0)
 
     def why_not(self) -> str | None:
-        return Predecessor(self.slot_dir, 3).why_not(lambda: self.asked, self.sleep, lambda: self.now)
+        folder = self.slot_dir / "attempts" / "3"
+        return why_not_behind(folder, lambda: self.asked, self.sleep, lambda: self.now)
 
     @property
     def waited_s(self) -> float:

@@ -16,7 +16,6 @@ from orchestrator.decisions.verdicts import (
     cause_in,
     disk_words,
     judge,
-    made_progress,
     told_to_others,
 )
 from orchestrator.run.evidence import LOG_TAIL_BYTES
@@ -46,7 +45,7 @@ def test_an_end_and_its_cause(says: str, of_job: str, known: str, verdict: str, 
 
 @pytest.mark.parametrize(("of_job", "moved"), [tuple(row) for row in rows_of("progress.txt")])
 def test_progress_is_a_checkpoint_beyond_the_start_and_nothing_less(of_job: str, moved: str) -> None:
-    assert made_progress(evidence_of(of_job)) is (moved == "yes")
+    assert evidence_of(of_job).made_progress is (moved == "yes")
 
 
 @given(code=st.integers(-64, 255), raw=st.sampled_from(["", "TIMEOUT", "CANCELLED", "PREEMPTED", "NODE_FAIL"]))
