@@ -16,7 +16,7 @@ from safetensors.torch import load, save
 from slot_digest import parts_of
 
 from trainer.algorithms.base import Context
-from trainer.algorithms.common.cuda_graph import GRAPH
+from trainer.algorithms.common.cuda_graph import ENGINE, GRAPH, KERNELS
 from trainer.algorithms.common.graph_check import CHECKED, leaves_same_bits, made_up
 from trainer.algorithms.common.sharding import Sample
 from trainer.buffers.experience import Experience
@@ -143,7 +143,7 @@ def through_files(contents: Contents) -> Contents:
     return replace(contents, parts=parts, policy=json.loads(json.dumps(contents.policy, allow_nan=False)))
 
 
-def handed_over(run, training):
+def handed_over(run, training, way=KERNELS):
     """The same run in new environments, from its state alone."""
     contents = through_files(capture(run, {}))
     experience = None
@@ -153,19 +153,35 @@ def handed_over(run, training):
         block = run.experience.own.block_since((0,) * run.experience.own.num_tasks)
         experience.own.put_back(Block(block.starts, block.counts, block.arrays))
     run.collector.envs.close()
-    return resumed(training, CPU, envs_of(training), contents, experience)
+    return resumed(training, CPU, envs_of(training), contents, experience, way)
 
 
-def test_interrupted_at_any_barrier_is_not_interrupted_to_the_bit(training):
-    """Also between the updates of one rollout."""
-    whole, broken = (fresh(training, CPU, envs_of(training)) for _ in range(2))
+def must_go_on_exactly(training, way):
+    """Interrupted at barriers, also between the updates of one rollout."""
+    whole, broken = (fresh(training, CPU, envs_of(training), way) for _ in range(2))
     for barrier in range(BARRIERS):
         advance(whole)
         advance(broken)
         if barrier % 3 == 0 or whole.algorithm.must_learn:
-            broken = handed_over(broken, training)
+            broken = handed_over(broken, training, way)
         assert all_of(broken) == all_of(whole), barrier
     assert whole.updates > 5
+
+
+def test_interrupted_at_any_barrier_is_not_interrupted_to_the_bit(training):
+    must_go_on_exactly(training, KERNELS)
+
+
+#: Of the variants above: whose updates are made by the engine on a CPU.
+COMPILED = [(name, pushes) for name in ("ppo", "a2c", "sac") for pushes in ("any", "three")]
+COMPILED += [(name, f"frozen, {name}") for name in ("ppo", "a2c", "sac")] + [("sac", "demonstrations, frozen")]
+
+
+@pytest.mark.parametrize("training", COMPILED, indirect=True, ids="-".join)
+def test_interrupted_while_the_engine_makes_its_updates_neither(training):
+    chosen = find(ALGORITHMS, training.algorithm.name).choose_launch_mode(training, spaces_of(training), CPU, None)
+    assert chosen == (ENGINE, None)
+    must_go_on_exactly(training, ENGINE)
 
 
 def test_its_state_put_back_changes_nothing(training):

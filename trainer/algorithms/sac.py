@@ -16,14 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from trainer.algorithms.base import Algorithm, Context, NetSize
-from trainer.algorithms.common.compiled import CompiledTwins, PlannedUpdates
+from trainer.algorithms.common.compiled import CompiledTwins, PlannedUpdates, choose_engine, is_plain
 from trainer.algorithms.common.cuda_graph import ENGINE
 from trainer.algorithms.common.off_policy import OffPolicyUpdates, must_be_finite
 from trainer.algorithms.common.optimizers import polyak_update
 from trainer.algorithms.common.parts import named, torch_generator, under
 from trainer.algorithms.common.sharding import OptimizerStep, Sample
 from trainer.algorithms.common.soft import SoftInputs, SoftUpdate
-from trainer.algorithms.common.twins import TwinNets, sizes_of
+from trainer.algorithms.common.twins import TwinNets, nets_of, sizes_of
 from trainer.buffers.rows import Batch
 from trainer.config.algorithms import Sac
 from trainer.config.training import Training
@@ -157,7 +157,7 @@ class SAC(Algorithm):
                 twins, self.log_temperature, nets.optimizers, list(pairs), self.target_entropy, settings.tau,
                 settings.grad_clip,
             )  # fmt: skip
-            self._updates = PlannedUpdates(update.planned)
+            self._updates = PlannedUpdates(update.planned_choice if self.is_discrete else update.planned)
 
     def load(self, state: State) -> None:
         super().load(state)
@@ -185,6 +185,16 @@ class SAC(Algorithm):
     @classmethod
     def sizes(cls, training: Training, spaces: Spaces) -> Sequence[NetSize]:
         return sizes_of(training, spaces, *_shapes(spaces))
+
+    @classmethod
+    def choose_launch_mode(
+        cls, training: Training, spaces: Spaces, device: torch.device, recorded: str | None
+    ) -> tuple[str, str | None]:
+        """On a CPU by the engine where nets are plain."""
+        if device.type != "cpu":
+            return super().choose_launch_mode(training, spaces, device, recorded)
+        policy = nets_of(training, spaces, *_shapes(spaces), None)[0]
+        return choose_engine(training, recorded, is_plain=is_plain(training, policy))
 
 
 def target_entropy(settings: Sac, spaces: Spaces) -> float:

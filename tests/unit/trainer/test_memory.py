@@ -141,7 +141,7 @@ def test_what_an_optimizer_remembers_is_counted(name, moments):
     experience = Experience(training, spaces) if training.uses_experience else None
     context = Context(training, spaces, 8, torch.device("cpu"), experience)
     made = algorithm(context)
-    optimizer = made.optimizer if hasattr(made, "optimizer") else made.nets._optimizers["actor"]
+    optimizer = made.optimizer if hasattr(made, "optimizer") else made.nets.optimizers["actor"]
     learned = [one for group in optimizer.param_groups for one in group["params"]]
     for one in learned:
         one.grad = torch.ones_like(one)

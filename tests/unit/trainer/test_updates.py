@@ -7,7 +7,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from trainer.algorithms.common.cuda_graph import GRAPH, KERNELS
+from trainer.algorithms.common.cuda_graph import ENGINE, GRAPH, KERNELS
 from trainer.algorithms.common.graph_check import choose_recorded
 from trainer.algorithms.mtsac import MTSAC
 from trainer.config.find import ALGORITHMS, find
@@ -39,8 +39,8 @@ def test_who_records_no_updates_says_so_where_a_graph_was_asked_for(name):
     training = resolve(TrainingSection(env={"name": "arm", **env}, algorithm=name, cuda_graph=True))
     sentence = f"training.cuda_graph is ignored: {name} does not support it"
     assert algorithm.choose_launch_mode(training, SPACES, GPU, None) == (KERNELS, sentence)
-    assert algorithm.choose_launch_mode(training, SPACES, CPU, None) == (KERNELS, None)
     assert algorithm.choose_launch_mode(training.changed(cuda_graph=False), SPACES, GPU, None) == (KERNELS, None)
+    assert algorithm.choose_launch_mode(training, SPACES, CPU, None) == (ENGINE if name != "drqv2" else KERNELS, None)
 
 
 OTHER_BITS = "training.cuda_graph is ignored: its updates give other bits here"

@@ -55,6 +55,12 @@ def choose_engine(training: Training, recorded: str | None, *, is_plain: bool) -
     return ENGINE, None
 
 
+def is_plain(training: Training, policy: PolicyNet) -> bool:
+    """Whether an update of off-policy nets is of plain ones alone, whole and not rounded."""
+    settings = training.off_policy
+    return settings.shards == 1 and settings.precision == "float32" and not policy.encoders and policy.trunk is None
+
+
 class PlannedSteps(NamedTuple):
     """What a plan says of B rows, [B] each, and of the action's distribution what its way back needs."""
 

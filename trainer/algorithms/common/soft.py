@@ -1,7 +1,6 @@
-"""An update of soft actor-critic by the engine, for actions that are numbers: what SAC and MTSAC have in common.
+"""An update of soft actor-critic by the engine, as `trainer/algorithms/sac.py` has it: read that one first.
 
-Shapes: B transitions, I numbers that the policy reads, C that critics read, K tasks, A of an action, H outputs of a
-critic: 1, or one a task.
+Shapes: B transitions, I numbers that the policy reads, C that critics read, A of an action, or one of n.
 """
 
 from __future__ import annotations
@@ -50,9 +49,8 @@ class SoftUpdate:
 
     def planned(self, plan: EnginePlan, of: SoftInputs) -> Tensor:
         """Metrics: critic_loss, actor_loss, temperature_loss, q, entropy."""
-        twins, rows, tasks = self.twins, len(of.reward), len(self.log_temperature)
-        measured = plan.sums(5)
-        temperature = torch.zeros(rows)
+        twins, rows = self.twins, len(of.reward)
+        measured, temperature = plan.sums(5), torch.zeros(rows)
         twins.pack(plan)
         plan.add("temperatures", (rows,), self.log_temperature, of.task, temperature)
 
@@ -63,17 +61,7 @@ class SoftUpdate:
         plan.add("soft_target", (rows,), of.reward, of.discount, next_value, temperature, next_log_prob, target)
 
         # Both critics towards it.
-        x = plan.beside(of.critics, of.action)
-        for net in twins.critics:
-            q, values = self._q(plan, net, x, of.task)
-            by_q, by_outputs = torch.zeros(rows), torch.zeros_like(values[-1])
-            plan.add("squared_error", (rows,), q, target, doubles(1.0), by_q, measured)
-            plan.add("mean", (rows, 2), q, measured[3:])
-            plan.add("choose_back", by_outputs.shape, by_q, of.task, by_outputs)
-            net.backward(plan, values, by_outputs)
-        twins.step(plan, self.optimizers["critics"], self.grad_clip)
-        for net in twins.critics:
-            net.pack(plan)
+        self._critic_step(plan, plan.beside(of.critics, of.action), of.task, target, measured)
 
         # The actor towards high Q, by critics that have taken their step, and high entropy.
         x, log_prob, drawn = self._drawn(plan, of.policy, of.critics, of.noise)
@@ -90,14 +78,63 @@ class SoftUpdate:
         twins.actor.backward(plan, outputs, back[-1])
         twins.step(plan, self.optimizers["actor"], self.grad_clip)
 
-        # Each task's temperature up where its entropy is below the target.
+        self._end(plan, of, log_prob, measured)
+        return measured
+
+    def planned_choice(self, plan: EnginePlan, of: SoftInputs) -> Tensor:
+        """As `planned`, where actions are one of several: means over them are sums."""
+        twins, rows = self.twins, len(of.reward)
+        measured, temperature = plan.sums(5), torch.zeros(rows)
+        twins.pack(plan)
+        plan.add("temperatures", (rows,), self.log_temperature, of.task, temperature)
+
+        _, log = self._choices(plan, of.next_policy)
+        next_q, next_value, density, target = torch.zeros_like(log), *torch.zeros(3, rows)
+        plan.add("smaller", (log.numel(),), *(net.forward(plan, of.next_critics)[-1] for net in twins.targets), next_q)
+        plan.add("expected", log.shape, log, next_q, next_value)
+        plan.add("expected", log.shape, log, log, density)
+        plan.add("soft_target", (rows,), of.reward, of.discount, next_value, temperature, density, target)
+        self._critic_step(plan, of.critics, of.action, target, measured)
+
+        values, log = self._choices(plan, of.policy)
+        q, by_logits, log_prob = torch.zeros_like(log), torch.zeros_like(log), torch.zeros(rows)
+        plan.add("smaller", (log.numel(),), *(net.forward(plan, of.critics)[-1] for net in twins.critics), q)
+        told = log_prob, measured[1:], measured[4:]
+        plan.add("soft_choice", log.shape, temperature, log, q, by_logits, *told)
+        twins.actor.backward(plan, values, by_logits)
+        twins.step(plan, self.optimizers["actor"], self.grad_clip)
+        self._end(plan, of, log_prob, measured)
+        return measured
+
+    def _critic_step(self, plan: EnginePlan, x: Tensor, chosen: Tensor, target: Tensor, measured: Tensor) -> None:
+        """Both critics towards `target` [B], in the output that is `chosen` [B]."""
+        rows = len(target)
+        for net in self.twins.critics:
+            q, values = self._q(plan, net, x, chosen)
+            by_q, by_outputs = torch.zeros(rows), torch.zeros_like(values[-1])
+            plan.add("squared_error", (rows,), q, target, doubles(1.0), by_q, measured)
+            plan.add("mean", (rows, 2), q, measured[3:])
+            plan.add("choose_back", by_outputs.shape, by_q, chosen, by_outputs)
+            net.backward(plan, values, by_outputs)
+        self.twins.step(plan, self.optimizers["critics"], self.grad_clip)
+        for net in self.twins.critics:
+            net.pack(plan)
+
+    def _end(self, plan: EnginePlan, of: SoftInputs, log_prob: Tensor, measured: Tensor) -> None:
+        """Each task's temperature up where its entropy is below the target; the targets follow the critics."""
         by_temperature = self.log_temperature, of.task, log_prob, doubles(self.target_entropy)
-        sizes = (rows, tasks, int(self.shared_temperature))
+        sizes = (len(log_prob), len(self.log_temperature), int(self.shared_temperature))
         plan.add("temperature_loss", sizes, *by_temperature, self.log_temperature.grad, measured[2:])
-        twins.step(plan, self.optimizers["temperature"], 0.0)
+        self.twins.step(plan, self.optimizers["temperature"], 0.0)
         for weight, follower in self.targets:
             plan.add("polyak", (weight.numel(),), weight, follower, doubles(self.tau))
-        return measured
+
+    def _choices(self, plan: EnginePlan, policy: Tensor) -> tuple[list[Tensor], Tensor]:
+        """The values of the actor's layers, and the log density of every action [B, n]."""
+        values = self.twins.actor.forward(plan, policy)
+        log, entropy = torch.zeros_like(values[-1]), torch.zeros(len(policy))
+        plan.add("categorical", log.shape, values[-1], None, log, None, entropy)
+        return values, log
 
     def _drawn(
         self, plan: EnginePlan, policy: Tensor, critics: Tensor, noise: Tensor
