@@ -174,7 +174,8 @@ def test_interrupted_at_any_barrier_is_not_interrupted_to_the_bit(training):
 
 #: Of the variants above: whose updates are made by the engine on a CPU.
 COMPILED = [(name, pushes) for name in ("ppo", "a2c", "sac") for pushes in ("any", "three")]
-COMPILED += [(name, f"frozen, {name}") for name in ("ppo", "a2c", "sac")] + [("sac", "demonstrations, frozen")]
+COMPILED += [(name, f"frozen, {name}") for name in ("ppo", "a2c", "sac", "td3")]
+COMPILED += [("td3", "any"), ("td3", "three steps"), ("sac", "demonstrations, frozen")]
 
 
 @pytest.mark.parametrize("training", COMPILED, indirect=True, ids="-".join)

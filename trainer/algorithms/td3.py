@@ -21,7 +21,8 @@ from torch import Tensor, nn
 
 from trainer.algorithms.base import Algorithm, Context, NetSize
 from trainer.algorithms.common import categorical
-from trainer.algorithms.common.cuda_graph import Record, Updates, record_cuda_graph
+from trainer.algorithms.common.compiled import CompiledTwins, PlannedUpdates, choose_engine, is_plain
+from trainer.algorithms.common.cuda_graph import ENGINE, Record, Updates, record_cuda_graph
 from trainer.algorithms.common.graph_check import choose_recorded
 from trainer.algorithms.common.off_policy import OffPolicyUpdates, must_be_finite
 from trainer.algorithms.common.optimizers import polyak_update
@@ -36,6 +37,8 @@ from trainer.envs.spaces import F32, I32, Actions, Obs, Spaces
 from trainer.machine.device import on_device, to_device
 from trainer.nets.critics import NetInputs
 from trainer.nets.encoders.base import kept_spaces
+from trainer.nets.engine.plan import EnginePlan, PlainNet, doubles
+from trainer.nets.mlp import MLP
 from trainer.state import State
 from trainer.streams import RandomStream
 
@@ -126,7 +129,11 @@ class TD3(Algorithm):
         self.updates += 1
         if self.settings.shards == 1:
             with self.off_policy.rounding():
-                return self._recorded[moves_actor].update(self.inputs_of(sample))
+                measured = self._recorded[moves_actor].update(self.inputs_of(sample))
+            if self._way == ENGINE:
+                self.actor_loss = measured[1].clone() if moves_actor else self.actor_loss
+                measured[1] = self.actor_loss
+            return measured
 
         def steps(of: Sample) -> Iterator[OptimizerStep]:
             return self.optimizer_steps(self.inputs_of(of), moves_actor=moves_actor)
@@ -199,8 +206,48 @@ class TD3(Algorithm):
             self.actor_loss.copy_(measured["actor_loss"])
         return self.metrics({**measured, "actor_loss": self.actor_loss})
 
+    def planned(self, moves_actor: bool, plan: EnginePlan, of: UpdateInputs) -> Tensor:
+        """`update_of` by the engine."""
+        twins, settings, rows = self._compiled, self.settings, len(of.reward)
+        measured, nothing, nets = plan.sums(len(self.METRICS)), torch.zeros(rows), self.nets
+        twins.pack(plan)
+        target_actor = PlainNet(cast("MLP", self.target_actor[0]))
+        target_actor.pack(plan, backward=False)
+
+        # reward + discount min Q'(s', a' with noise)
+        next_x = plan.beside(of.next_critics, target_actor.forward(plan, of.next_policy, torch.tanh)[-1])
+        noise = of.noise, doubles(settings.target_noise, settings.target_noise_clip)
+        plan.add("noisy", (*of.noise.shape, next_x.stride(0)), next_x[:, of.next_critics.shape[1] :], *noise)
+        value, target = (
+            twins.smaller(plan, *(net.forward(plan, next_x)[-1] for net in twins.targets))[0],
+            nothing.clone(),
+        )
+        plan.add("soft_target", (rows,), of.reward, of.discount, value, nothing, nothing, target)
+
+        x = plan.beside(of.critics, of.action)
+        critics = nets.optimizers["critics"], settings.grad_clip
+        twins.step_critics(plan, *critics, x, torch.zeros(0), target, measured, measured[2:])
+        if not moves_actor:
+            return measured
+        values = twins.actor.forward(plan, of.policy, torch.tanh)
+        q, of_critic = twins.q(plan, twins.critics[0], plan.beside(of.critics, values[-1]), torch.zeros(0))
+        plan.add("mean", (rows, -1), q, measured[1:])
+        every = [(torch.arange(rows), torch.tensor([rows]))]
+        by_action = twins.climb(plan, [of_critic], torch.full((rows, 1), -1 / rows), every, of.critics.shape[1])
+        twins.actor.backward(plan, values, by_action, torch.tanh)
+        twins.step(plan, nets.optimizers["actor"], settings.grad_clip)
+        for follower, net in ((nets.target_critics, nets.critics), (self.target_actor, self.actor_head)):
+            for one, other in zip(net.parameters(), follower.parameters(), strict=True):
+                plan.add("polyak", (one.numel(),), one, other, doubles(settings.tau))
+        return measured
+
     def launch(self, way: str, record: Record = record_cuda_graph) -> None:
         """Make updates that `way` from here on: those with a step of the actor, and those without."""
+        self._recorded: Mapping[bool, Updates[UpdateInputs] | PlannedUpdates[UpdateInputs]]
+        if way == ENGINE:
+            self._compiled = CompiledTwins(self.policy, self.nets.critics.nets, self.nets.target_critics.nets)
+            self._recorded = {moves: PlannedUpdates(partial(self.planned, moves)) for moves in (True, False)}
+            return
         self._recorded = {
             moves: Updates(partial(self.update_of, moves), self._device, way, record) for moves in (True, False)
         }
@@ -234,8 +281,14 @@ class TD3(Algorithm):
     def choose_launch_mode(
         cls, training: Training, spaces: Spaces, device: torch.device, recorded: str | None
     ) -> tuple[str, str | None]:
-        """A CUDA graph where that is asked for and leaves the same bits; never where an encoder learns along."""
-        if nets_of(training, spaces, _DISTRIBUTION, 1, None)[0].encoders:
+        """On a CPU by the engine where nets are plain. On a GPU a CUDA graph where that is asked for and leaves the same
+        bits; never where an encoder learns along.
+        """
+        policy = nets_of(training, spaces, _DISTRIBUTION, 1, None)[0]
+        if device.type == "cpu":
+            is_squared = cast("Td3", training.algorithm).critic_loss == "squared"
+            return choose_engine(training, recorded, is_plain=is_squared and is_plain(training, policy))
+        if policy.encoders:
             return super().choose_launch_mode(training, spaces, device, recorded)
         # Of rows: where an encoder is frozen, what it makes of them.
         return choose_recorded(cls, training, kept_spaces(spaces, training.network), device)

@@ -194,9 +194,35 @@ class CompiledTwins:
         for net in self.targets:
             net.pack(plan, backward=False)
 
-    def forward(self, plan: EnginePlan, nets: Sequence[PlainNet], x: Tensor) -> list[list[Tensor]]:
-        """Every layer's values of both."""
-        return [net.forward(plan, x) for net in nets]
+    def q(self, plan: EnginePlan, net: PlainNet, x: Tensor, chosen: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """(the output of each row that is `chosen` [B], or the only one; the values of all layers)."""
+        values, q = net.forward(plan, x), torch.zeros(len(x))
+        plan.add("choose", values[-1].shape, values[-1], chosen, q)
+        return q, values
+
+    def step_critics(
+        self,
+        plan: EnginePlan,
+        optimizer: torch.optim.Optimizer,
+        grad_clip: float,
+        x: Tensor,
+        chosen: Tensor,
+        target: Tensor,
+        loss: Tensor,
+        q_mean: Tensor,
+    ) -> None:
+        """Both critics towards `target` [B] in the outputs that are `chosen`; their `loss` and mean Q are added."""
+        rows = len(target)
+        for net in self.critics:
+            q, values = self.q(plan, net, x, chosen)
+            by_q, by_outputs = torch.zeros(rows), torch.zeros_like(values[-1])
+            plan.add("squared_error", (rows,), q, target, doubles(1.0), by_q, loss)
+            plan.add("mean", (rows, 2), q, q_mean)
+            plan.add("choose_back", by_outputs.shape, by_q, chosen, by_outputs)
+            net.backward(plan, values, by_outputs)
+        self.step(plan, optimizer, grad_clip)
+        for net in self.critics:
+            net.pack(plan)
 
     def smaller(self, plan: EnginePlan, one: Tensor, other: Tensor) -> tuple[Tensor, Picked]:
         """(the smaller number of both, [B]; of each which rows are its own, and how many)."""

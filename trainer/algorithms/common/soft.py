@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer.algorithms.common.compiled import CompiledTwins
-from trainer.nets.engine.plan import EnginePlan, PlainNet, doubles
+from trainer.nets.engine.plan import EnginePlan, doubles
 
 
 @dataclass(frozen=True)
@@ -56,16 +56,17 @@ class SoftUpdate:
 
         # r + discount (min Q'(s', a') - temperature log pi(a'|s'))
         next_x, next_log_prob, _ = self._drawn(plan, of.next_policy, of.next_critics, of.next_noise)
-        next_q, target = [self._q(plan, net, next_x, of.task)[0] for net in twins.targets], torch.zeros(rows)
+        next_q, target = [twins.q(plan, net, next_x, of.task)[0] for net in twins.targets], torch.zeros(rows)
         next_value, _ = twins.smaller(plan, *next_q)
         plan.add("soft_target", (rows,), of.reward, of.discount, next_value, temperature, next_log_prob, target)
 
         # Both critics towards it.
-        self._critic_step(plan, plan.beside(of.critics, of.action), of.task, target, measured)
+        x = plan.beside(of.critics, of.action)
+        self._step_critics(plan, x, of.task, target, measured)
 
         # The actor towards high Q, by critics that have taken their step, and high entropy.
         x, log_prob, drawn = self._drawn(plan, of.policy, of.critics, of.noise)
-        of_critics = [self._q(plan, net, x, of.task) for net in twins.critics]
+        of_critics = [twins.q(plan, net, x, of.task) for net in twins.critics]
         value, picked = twins.smaller(plan, *(q for q, _ in of_critics))
         by_log_prob, by_outputs = torch.zeros(rows), torch.zeros_like(of_critics[0][1][-1])
         plan.add("soft_loss", (rows,), temperature, log_prob, value, by_log_prob, measured[1:], measured[4:])
@@ -94,7 +95,7 @@ class SoftUpdate:
         plan.add("expected", log.shape, log, next_q, next_value)
         plan.add("expected", log.shape, log, log, density)
         plan.add("soft_target", (rows,), of.reward, of.discount, next_value, temperature, density, target)
-        self._critic_step(plan, of.critics, of.action, target, measured)
+        self._step_critics(plan, of.critics, of.action, target, measured)
 
         values, log = self._choices(plan, of.policy)
         q, by_logits, log_prob = torch.zeros_like(log), torch.zeros_like(log), torch.zeros(rows)
@@ -106,19 +107,9 @@ class SoftUpdate:
         self._end(plan, of, log_prob, measured)
         return measured
 
-    def _critic_step(self, plan: EnginePlan, x: Tensor, chosen: Tensor, target: Tensor, measured: Tensor) -> None:
-        """Both critics towards `target` [B], in the output that is `chosen` [B]."""
-        rows = len(target)
-        for net in self.twins.critics:
-            q, values = self._q(plan, net, x, chosen)
-            by_q, by_outputs = torch.zeros(rows), torch.zeros_like(values[-1])
-            plan.add("squared_error", (rows,), q, target, doubles(1.0), by_q, measured)
-            plan.add("mean", (rows, 2), q, measured[3:])
-            plan.add("choose_back", by_outputs.shape, by_q, chosen, by_outputs)
-            net.backward(plan, values, by_outputs)
-        self.twins.step(plan, self.optimizers["critics"], self.grad_clip)
-        for net in self.twins.critics:
-            net.pack(plan)
+    def _step_critics(self, plan: EnginePlan, x: Tensor, chosen: Tensor, target: Tensor, measured: Tensor) -> None:
+        to = target, measured, measured[3:]
+        self.twins.step_critics(plan, self.optimizers["critics"], self.grad_clip, x, chosen, *to)
 
     def _end(self, plan: EnginePlan, of: SoftInputs, log_prob: Tensor, measured: Tensor) -> None:
         """Each task's temperature up where its entropy is below the target; the targets follow the critics."""
@@ -149,8 +140,3 @@ class SoftUpdate:
         sizes = (*noise.shape, x.stride(0))
         plan.add("squashed_normal", sizes, values[-1], noise, action, log_prob, step, within)
         return x, log_prob, (values, step, within)
-
-    def _q(self, plan: EnginePlan, net: PlainNet, x: Tensor, task: Tensor) -> tuple[Tensor, list[Tensor]]:
-        values, q = net.forward(plan, x), torch.zeros(len(x))
-        plan.add("choose", values[-1].shape, values[-1], task, q)
-        return q, values

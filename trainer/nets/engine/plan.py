@@ -142,13 +142,15 @@ class PlainNet:
             values.append(y)
         return values
 
-    def backward(self, plan: EnginePlan, values: Sequence[Tensor], gradient: Tensor) -> None:
-        """Leave the gradients of weights and biases, from the derivative by the outputs [B, outputs]: it is used up."""
+    def backward(self, plan: EnginePlan, values: Sequence[Tensor], gradient: Tensor, last: Any = None) -> None:
+        """Leave the gradients of weights and biases, from the derivative by the outputs [B, outputs]: it is used up.
+        `last`: as in `forward`.
+        """
         rows = len(gradient)
         for at in reversed(range(len(self.layers))):
             layer, x = self.layers[at], values[at]
             outputs, inputs = layer.weight.shape
-            kind = self._kind if at < len(self.layers) - 1 else 0
+            kind = self._kind if at < len(self.layers) - 1 else _KINDS[last]
             plan.add("activate_back", (rows, outputs, kind), values[at + 1], gradient, layer.bias_gradient)
             panels = self._panels(rows, inputs)
             plan.add("pack", (rows, inputs, x.stride(0), 1), x, panels)
