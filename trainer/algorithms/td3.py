@@ -281,8 +281,8 @@ class TD3(Algorithm):
     def choose_launch_mode(
         cls, training: Training, spaces: Spaces, device: torch.device, recorded: str | None
     ) -> tuple[str, str | None]:
-        """On a CPU by the engine where nets are plain. On a GPU a CUDA graph where that is asked for and leaves the same
-        bits; never where an encoder learns along.
+        """On a CPU by the engine where nets are plain. On a GPU a CUDA graph where that is asked for and leaves the
+        same bits; never where an encoder learns along.
         """
         policy = nets_of(training, spaces, _DISTRIBUTION, 1, None)[0]
         if device.type == "cpu":
