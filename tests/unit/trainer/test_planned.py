@@ -104,12 +104,11 @@ def test_a_state_that_is_put_back_goes_on_with_its_own_moments():
 
 
 class TestChoice:
-    @pytest.fixture
-    def gone(self, monkeypatch):
-        def load():
+    def without(self, recorded):
+        def loads():
             raise NoLibraryError("library.compiler-not-run", compiler="cc", why="gone")
 
-        monkeypatch.setattr("trainer.algorithms.common.compiled.load", load)
+        return choose_engine(a_training("ppo"), recorded, is_plain=True, loads=loads)
 
     def test_a_run_of_plain_nets_is_begun_by_the_engine_and_goes_on_so(self):
         assert choose_engine(a_training("ppo"), None, is_plain=True) == (ENGINE, None)
@@ -123,19 +122,18 @@ class TestChoice:
     def test_a_run_that_was_begun_otherwise_keeps_its_numbers(self, recorded):
         assert choose_engine(a_training("ppo"), recorded, is_plain=True) == (KERNELS, None)
 
-    def test_without_a_library_a_run_is_begun_without_and_told(self, gone):
-        way, sentence = choose_engine(a_training("ppo"), None, is_plain=True)
+    def test_without_a_library_a_run_is_begun_without_and_told(self):
+        way, sentence = self.without(None)
         assert way == KERNELS
         assert "'cc' cannot be run" in sentence
 
-    def test_without_a_library_a_run_of_one_is_refused(self, gone):
+    def test_without_a_library_a_run_of_one_is_refused(self):
         with refused("library.updates-gone"):
-            choose_engine(a_training("ppo"), ENGINE, is_plain=True)
+            self.without(ENGINE)
 
-    def test_where_it_is_not_known_whether_there_is_one_nothing_is_decided(self, monkeypatch):
-        def load():
+    def test_where_it_is_not_known_whether_there_is_one_nothing_is_decided(self):
+        def loads():
             raise UnreadLibraryError("library.folder-unread", folder="f", why="stale")
 
-        monkeypatch.setattr("trainer.algorithms.common.compiled.load", load)
         with refused("library.updates-unread"):
-            choose_engine(a_training("ppo"), None, is_plain=True)
+            choose_engine(a_training("ppo"), None, is_plain=True, loads=loads)

@@ -32,7 +32,9 @@ Picked = Sequence[tuple[Tensor, Tensor]]
 _GONE = frozenset({"native"})
 
 
-def choose_engine(training: Training, recorded: str | None, *, is_plain: bool) -> tuple[str, str | None]:
+def choose_engine(
+    training: Training, recorded: str | None, *, is_plain: bool, loads: Callable[[], object] = load
+) -> tuple[str, str | None]:
     """(the way for `numeric`, a sentence for the user or None): as it was `recorded`; else, at a run's beginning, by
     the engine where nets are plain, torch has one thread, and a library can be had.
 
@@ -43,7 +45,7 @@ def choose_engine(training: Training, recorded: str | None, *, is_plain: bool) -
     if recorded not in {None, ENGINE, *_GONE} or (recorded != ENGINE and not is_meant):
         return KERNELS, None
     try:
-        load()
+        loads()
     except UnreadLibraryError as error:
         raise UndecidedError("library.updates-unread", why=error) from error
     except NoLibraryError as error:
