@@ -82,8 +82,8 @@ def _walltime(facts: LoginFacts) -> Judgement:
     try:
         check_walltime(facts.config, facts.executor)
     except ConfigError as error:
-        found, _, advice = str(error).partition(" Ask ")
-        return problem(found, f"ask {advice}")
+        found, _, advice = str(error).rpartition(". ")  # its last sentence says what to do
+        return problem(found, advice)
     limit, lead_s = format_duration(facts.config.slurm.time_limit), facts.config.lead_seconds
     return ok(f"{limit} a job, with hand-over {lead_s} s before its end")
 

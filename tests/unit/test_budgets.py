@@ -35,7 +35,7 @@ ROOMS = {
     "bench": 6_395,
 }
 MOST_LINES, MOST_FILES = 75_459, 428
-MOST_TEST_LINES = 69_257
+MOST_TEST_LINES = 69_260
 #: Files below 60 lines, without those that only say what a folder is.
 SMALL, MOST_SMALL = 60, 40
 #: `monkeypatch.setattr` in the unit tests of each package.
