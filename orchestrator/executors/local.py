@@ -187,7 +187,7 @@ class LocalExecutor:
         if not self._gpus:
             return {}
         own = gpus_of_slot(self._gpus, request.slot, request.gpus, self._carried_beside(request.slot))
-        # nvidia-smi's numbers are not CUDA's; whoever states visible devices means them in their environment's order.
+        # nvidia-smi counts by PCI bus, and CUDA need not. Set visible devices follow the order of their environment.
         order = {} if "CUDA_VISIBLE_DEVICES" in self._env else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
         return {**order, "CUDA_VISIBLE_DEVICES": ",".join(own)}
 

@@ -28,8 +28,6 @@ from trainer.nets.policy import PolicyNet
 Inputs = TypeVar("Inputs", bound=Any)
 #: Of each critic: which rows are its own [B] (int64), and how many.
 Picked = Sequence[tuple[Tensor, Tensor]]
-#: Ways whose numbers no version makes any more.
-_GONE = frozenset({"native"})
 
 
 def choose_engine(
@@ -42,7 +40,7 @@ def choose_engine(
     UndecidedError where it is not known whether there is one.
     """
     is_meant = is_plain and training.threads == 1
-    if recorded not in {None, ENGINE, *_GONE} or (recorded != ENGINE and not is_meant):
+    if recorded not in {None, ENGINE} or (recorded != ENGINE and not is_meant):
         return KERNELS, None
     try:
         loads()
@@ -52,8 +50,6 @@ def choose_engine(
         if recorded == ENGINE:
             raise ConfigError("library.updates-gone", why=error) from error
         return KERNELS, f"updates run without the faster C library ({error})"
-    if recorded in _GONE:
-        return ENGINE, "updates were made by an earlier version's library: bits may differ from here on"
     return ENGINE, None
 
 

@@ -215,28 +215,6 @@ STEP(as_integers) {
         for (int64_t c = 0; c < n[1]; c++) I(1)[i * n[1] + c] = (int64_t)F(0)[i * n[2] + c];
 }
 
-/* Tasks [B] as rows of K numbers, `n[2]` apart: 1 for each row's own, else 0. */
-STEP(one_hot) {
-    for (int64_t i = 0; i < n[0]; i++) {
-        memset(F(1) + i * n[2], 0, (size_t)n[1] * sizeof(float));
-        F(1)[i * n[2] + I(0)[i]] = 1.0f;
-    }
-}
-
-/* (x - shift) scale, cut off at ±n[4], of rows x [B, width]. */
-STEP(scale_rows) {
-    const float *restrict shift = F(1), *restrict scale = F(2), most = (float)n[4];
-    for (int64_t i = 0; i < n[0]; i++) {
-        const float *restrict x = F(0) + i * n[2];
-        float *restrict y = F(3) + i * n[3];
-        for (int64_t c = 0; c < n[1]; c++) {
-            float z = (x[c] - shift[c]) * scale[c];
-            z = z > most ? most : z;
-            y[c] = z < -most ? -most : z;
-        }
-    }
-}
-
 enum { NONE, RELU, TANH };
 
 /* values [B, width] plus bias, through an activation. */
@@ -321,13 +299,6 @@ STEP(normalise_back) {
             g[c] = (g[c] - mean - unit * part) * kept[1];
         }
     }
-}
-
-/* p[1] += p[0], `n[0]` numbers. */
-STEP(add) {
-    const float *restrict x = F(0);
-    float *restrict y = F(1);
-    for (int64_t i = 0; i < n[0]; i++) y[i] += x[i];
 }
 
 /* --- distributions ------------------------------------------------------------------------------------------------ */
